@@ -1,0 +1,250 @@
+"""The registry and the IR helpers shared by the vector-math modules.
+
+A *builder* writes the body of one function for one vector type, always in double lanes:
+``def exp(b: Body, x: Val) -> Val``.  :func:`vmath` registers it under a name;
+``float`` types are widened to double, computed there, and rounded back.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from .asm import Asm, Val, lane, lanes, suffix, vec
+
+PURE = "nounwind willreturn memory(none)"
+MAGIC = 6755399441055744.0  # 1.5 * 2**52: adding it leaves rint(x) in the low mantissa bits
+SIGN = -(1 << 63)
+MANTISSA = (1 << 52) - 1
+ONE_BITS = 0x3FF0_0000_0000_0000
+MAGIC_BITS = 0x4338_0000_0000_0000
+
+
+@dataclass(frozen=True)
+class VFunc:
+    """One vector function as LLVM text.
+
+    ``text`` holds the placeholder ``{attrs}`` where the function attributes go (see
+    :meth:`render`); ``requires`` lists the (name, type) of the functions it calls.
+    """
+
+    name: str
+    ty: str
+    symbol: str
+    text: str
+    declares: tuple[str, ...]
+    requires: tuple[tuple[str, str], ...]
+    externals: tuple[str, ...]
+    arity: int
+    cold: bool = False
+
+    def render(self, inline: bool = True) -> str:
+        """The definition, with ``alwaysinline`` when `inline` (cold paths never inline)."""
+        how = "noinline cold" if self.cold else "alwaysinline" if inline else "noinline"
+        return self.text.replace("{attrs}", f"{PURE} {how}", 1)
+
+    def closure(self) -> tuple[VFunc, ...]:
+        """This function after all the functions it needs, each once."""
+        order: dict[str, VFunc] = {}
+
+        def visit(f: VFunc) -> None:
+            if f.symbol not in order:
+                for name, ty in f.requires:
+                    visit(build(name, ty))
+                order[f.symbol] = f
+
+        visit(self)
+        return tuple(order.values())
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered builder."""
+
+    builder: Callable[..., Val]
+    arity: int
+    cold: bool
+
+
+REGISTRY: dict[str, Entry] = {}
+
+
+def vmath(
+    name: str, arity: int = 1, cold: bool = False
+) -> Callable[[Callable[..., Val]], Callable[..., Val]]:
+    """Register the decorated builder as the vector function `name`."""
+
+    def add(builder: Callable[..., Val]) -> Callable[..., Val]:
+        REGISTRY[name] = Entry(builder, arity, cold)
+        return builder
+
+    return add
+
+
+class Body(Asm):
+    """An :class:`Asm` for one vector function over double lanes, with its dependencies."""
+
+    def __init__(self) -> None:
+        self.declares: dict[str, None] = {}
+        self.requires: dict[tuple[str, str], None] = {}
+        self.externals: dict[str, None] = {}
+        super().__init__(lambda text: self.declares.setdefault(text))
+
+    # -- calls ------------------------------------------------------------------
+    def use(self, name: str, *args: Val) -> Val:
+        """Call the vector function `name` of the type of the arguments."""
+        self.requires[name, args[0].ty] = None
+        return self.call(args[0].ty, symbol_of(name, args[0].ty), *args)
+
+    def external(self, symbol: str, *args: Val) -> Val:
+        """Call the scalar C function ``double symbol(args)``, known to be pure."""
+        self.externals[symbol] = None
+        self.need(f"declare double @{symbol}({', '.join(a.ty for a in args)}) {PURE}")
+        return self.call("double", f"@{symbol}", *args)
+
+    # -- arithmetic ---------------------------------------------------------------
+    def abs(self, x: Val) -> Val:
+        return self.intrinsic("fabs", x)
+
+    def copysign(self, x: Val, sign: Val) -> Val:
+        return self.intrinsic("copysign", x, sign)
+
+    def fmac(self, x: Val, y: float | Val, z: float | Val) -> Val:
+        """x*y + z in one rounding; `y` and `z` may be Python constants."""
+        y = y if isinstance(y, Val) else self.like(x, y)
+        z = z if isinstance(z, Val) else self.like(x, z)
+        return self.fma(x, y, z)
+
+    def mulc(self, x: Val, y: float) -> Val:
+        return self.fmul_exact(x, self.like(x, y))
+
+    def addc(self, x: Val, y: float) -> Val:
+        return self.fadd_exact(x, self.like(x, y))
+
+    def rsubc(self, y: float, x: Val) -> Val:
+        """y - x."""
+        return self.fsub_exact(self.like(x, y), x)
+
+    def horner(self, x: Val, coefs: Sequence[float]) -> Val:
+        """Sum of ``coefs[j] * x**j`` by Horner's rule."""
+        acc = self.like(x, coefs[-1])
+        for c in reversed(coefs[:-1]):
+            acc = self.fmac(acc, x, c)
+        return acc
+
+    def poly(self, x: Val, coefs: Sequence[float], x2: Val | None = None) -> Val:
+        """Sum of ``coefs[j] * x**j``: two Horner chains in x**2, joined by one fma."""
+        if len(coefs) < 5:
+            return self.horner(x, coefs)
+        x2 = x2 or self.fmul_exact(x, x)
+        odd, even = self.horner(x2, coefs[1::2]), self.horner(x2, coefs[::2])
+        return self.fma(odd, x, even)
+
+    def fast_sum(self, x: Val, y: Val) -> tuple[Val, Val]:
+        """x + y and its exact error, where |x| >= |y| (Dekker)."""
+        total = self.fadd_exact(x, y)
+        return total, self.fadd_exact(self.fsub_exact(x, total), y)
+
+    def quotient(self, num: Val, den: Val, den_lo: Val, num_lo: Val | None = None) -> Val:
+        """(num + num_lo) / (den + den_lo), one Newton correction of num * (1/den)."""
+        inverse = self.fdiv(self.like(den, 1.0), den)
+        t = self.fmul_exact(num, inverse)
+        back = self.fneg(t)
+        rest = self.fma(back, den, num)
+        if num_lo is not None:
+            rest = self.fadd_exact(rest, num_lo)
+        return self.fma(self.fma(back, den_lo, rest), inverse, t)
+
+    def minimum(self, x: Val, bound: float) -> Val:
+        """min(x, bound), NaN kept."""
+        c = self.like(x, bound)
+        return self.select(self.fcmp("ogt", x, c), c, x)
+
+    def maximum(self, x: Val, bound: float) -> Val:
+        """max(x, bound), NaN kept."""
+        c = self.like(x, bound)
+        return self.select(self.fcmp("olt", x, c), c, x)
+
+    def where(self, c: Val, x: Val | float, y: Val | float) -> Val:
+        """select(c, x, y) with Python constants for one of x, y (or doubles for both)."""
+        ty = x.ty if isinstance(x, Val) else y.ty if isinstance(y, Val) else ""
+        ty = ty or vec("double", lanes(c.ty))
+        x = x if isinstance(x, Val) else self.const(ty, x)
+        y = y if isinstance(y, Val) else self.const(ty, y)
+        return self.select(c, x, y)
+
+    def test(self, pred: str, x: Val, c: float) -> Val:
+        """Compare with a constant."""
+        return self.fcmp(pred, x, self.like(x, c))
+
+    # -- bits ---------------------------------------------------------------------
+    def bits(self, x: Val) -> Val:
+        return self.cast("bitcast", x, "i64")
+
+    def unbits(self, x: Val) -> Val:
+        return self.cast("bitcast", x, "double")
+
+    def intc(self, opcode: str, x: Val, c: int) -> Val:
+        """Integer instruction with a constant operand."""
+        return self.op(opcode, x, self.like(x, c))
+
+    def xor_sign(self, x: Val, sign: Val) -> Val:
+        """`x` with its sign flipped where the top bit of the integers `sign` is set."""
+        flip = self.intc("and", sign, SIGN)
+        return self.unbits(self.op("xor", self.bits(x), flip))
+
+    def any(self, c: Val) -> Val:
+        """i1: is some lane of `c` true."""
+        n = lanes(c.ty)
+        if n == 1:
+            return c
+        mask = self.emit(f"i{n}", f"bitcast {c.ty} {c.ref} to i{n}")
+        return self.icmp("ne", mask, self.const(f"i{n}", 0))
+
+    def guarded(self, rare: Val, fast: Val, slow: str, *args: Val) -> Val:
+        """`fast`, or the vector function `slow` of `args` when some lane of `rare` is set."""
+        before, label = self.block, self.fresh("rare")
+        after = self.fresh("join")
+        self.cbr(self.any(rare), label, after)
+        self.label(label)
+        out = self.use(slow, *args)
+        self.br(after)
+        self.label(after)
+        return self.phi(fast.ty, (out, label), (fast, before))
+
+
+def symbol_of(name: str, ty: str) -> str:
+    """The symbol of the vector function `name` for LLVM type `ty`."""
+    return f"@ng.{name}.{suffix(ty)}"
+
+
+@functools.cache
+def build(name: str, ty: str) -> VFunc:
+    """The vector function `name` for the LLVM type `ty`."""
+    entry = REGISTRY[name]
+    if lane(ty) not in ("double", "float"):
+        raise TypeError(f"vector math works on double and float lanes, not {ty}")
+    b = Body()
+    refs = ("%x", "%y", "%z", "%w")[: entry.arity]
+    args = [Val(ty, r) for r in refs]
+    if lane(ty) == "float":
+        wide = [b.cast("fpext", a, "double") for a in args]
+        out = b.cast("fptrunc", entry.builder(b, *wide), "float")
+    else:
+        out = entry.builder(b, *args)
+    symbol = symbol_of(name, ty)
+    params = ", ".join(f"{ty} {r}" for r in refs)
+    head = f"define internal {ty} {symbol}({params}) {{attrs}} {{"
+    text = "\n".join([head, "entry:", *b.lines, f"  ret {out.ty} {out.ref}", "}", ""])
+    return VFunc(
+        name,
+        ty,
+        symbol,
+        text,
+        tuple(b.declares),
+        tuple(b.requires),
+        tuple(b.externals),
+        entry.arity,
+        entry.cold,
+    )

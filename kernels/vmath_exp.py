@@ -1,0 +1,196 @@
+"""exp, exp2, expm1, tanh, expit, softplus, sinh and cosh over vector lanes.
+
+x = n ln2 + r with n = rint(x / ln2), r = x - n*LN2_HI - n*LN2_LO (Cody and Waite: LN2_HI has 11
+trailing zero bits, so the first product and difference are exact).  exp(r) = 1 + r + r*r*P(r),
+P a minimax polynomial (Remez, computed with mpmath).  n is read from the mantissa of
+x/ln2 + 1.5*2**52, so no conversion instruction is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from .asm import Val
+from .vmath_core import MAGIC, ONE_BITS, Body, vmath
+
+LOG2E = 1.4426950408889634
+LN2_HI = 0.6931471805598903
+LN2_LO = 5.497923018708371e-14
+EXP = (
+    0.5000000000000012,
+    0.166666666666667,
+    0.04166666666652055,
+    0.008333333333307553,
+    0.0013888888945955578,
+    0.00019841269916853608,
+    2.4801490828843872e-05,
+    2.7557216633142095e-06,
+    2.7631021638356326e-07,
+    2.5117789212423756e-08,
+)  # |r| <= 0.347, error times r*r below 2**-57
+EXPM1 = (
+    0.5,
+    0.16666666666666677,
+    0.0416666666666667,
+    0.008333333333321542,
+    0.0013888888888866717,
+    0.00019841269886390145,
+    2.480158736082884e-05,
+    2.7557243910120577e-06,
+    2.7557242506671145e-07,
+    2.51091516440452e-08,
+    2.0924525970340585e-09,
+)  # one degree more: error times r below 2**-61
+EXP2 = (
+    0.6931471805599453,
+    0.24022650695910097,
+    0.05550410866482166,
+    0.00961812910760678,
+    0.0013333558146395848,
+    0.00015403530441915526,
+    1.5252733853458191e-05,
+    1.3215442479019148e-06,
+    1.017805164575533e-07,
+    7.072607650361081e-09,
+    4.456688834000771e-10,
+)  # (2**r - 1)/r on [-1/2, 1/2], error 2**-56
+
+
+def reduce(b: Body, x: Val, low: Val | None = None) -> tuple[Val, Val, Val]:
+    """(t, r, c): the magic sum whose bits hold n, and the remainder of x + low as r + c.
+
+    r = x - n*LN2_HI is exact.
+    """
+    t = b.fmac(x, LOG2E, MAGIC)
+    n = b.addc(t, -MAGIC)
+    c = b.mulc(n, -LN2_LO) if low is None else b.fmac(n, -LN2_LO, low)
+    return t, b.fmac(n, -LN2_HI, x), c
+
+
+def above(b: Body, r: Val, c: Val, coefs: Sequence[float]) -> Val:
+    """exp(r + c) - 1 - r, the small part of the sum."""
+    full = b.fadd_exact(r, c)
+    square = b.fmul_exact(full, full)
+    return b.fma(b.poly(full, coefs, square), square, c)
+
+
+def exp_poly(b: Body, r: Val, c: Val) -> Val:
+    """exp(r + c) for a reduced argument."""
+    return b.addc(b.fadd_exact(r, above(b, r, c, EXP)), 1.0)
+
+
+def power(b: Body, t: Val, offset: int) -> Val:
+    """2**(n + offset) as double, n held in the mantissa of the magic sum t."""
+    return b.unbits(b.intc("add", b.intc("shl", b.bits(t), 52), ONE_BITS + (offset << 52)))
+
+
+def scale(b: Body, p: Val, t: Val, half: Val) -> Val:
+    """p * 2**n in two steps, 2**h then 2**(n-h), for gradual underflow and for overflow.
+
+    `half` is a magic sum holding h, any integer near n/2.
+    """
+    first = b.unbits(b.op("add", b.bits(p), b.intc("shl", b.bits(half), 52)))
+    rest = b.intc("shl", b.op("sub", b.bits(t), b.bits(half)), 52)
+    return b.fmul_exact(first, b.unbits(b.intc("add", rest, ONE_BITS)))
+
+
+def clamp(b: Body, x: Val, low: float, high: float) -> Val:
+    return b.maximum(b.minimum(x, high), low)
+
+
+@vmath("exp")
+def exp(b: Body, x: Val) -> Val:
+    x = clamp(b, x, -746.0, 711.0)
+    t, r, c = reduce(b, x)
+    return scale(b, exp_poly(b, r, c), t, b.fmac(x, LOG2E / 2, MAGIC))
+
+
+def exp_sum(b: Body, x: Val, low: Val) -> Val:
+    """exp(x + low) for a small correction `low` (ignored where exp leaves the range)."""
+    near = clamp(b, x, -746.0, 711.0)
+    t, r, c = reduce(b, near, low)
+    value = scale(b, exp_poly(b, r, c), t, b.fmac(near, LOG2E / 2, MAGIC))
+    value = b.where(b.test("ogt", x, 710.0), math.inf, value)
+    return b.where(b.test("olt", x, -745.5), 0.0, value)
+
+
+@vmath("exp2")
+def exp2(b: Body, x: Val) -> Val:
+    x = clamp(b, x, -1076.0, 1025.0)
+    t = b.addc(x, MAGIC)
+    r = b.fsub_exact(x, b.addc(t, -MAGIC))
+    p = b.fmac(r, b.poly(r, EXP2), 1.0)
+    return scale(b, p, t, b.fmac(x, 0.5, MAGIC))
+
+
+def expm1_parts(b: Body, x: Val) -> tuple[Val, Val, Val]:
+    """(t, r, q) with exp(x) = 2**n * (1 + r + q), q small."""
+    t, r, c = reduce(b, x)
+    return t, r, above(b, r, c, EXPM1)
+
+
+def expm1_join(b: Body, s: Val, r: Val, q: Val, one: float) -> Val:
+    """s * (1 + r + q) + one."""
+    return b.fma(s, q, b.fma(s, r, b.addc(s, one)))
+
+
+@vmath("expm1")
+def expm1(b: Body, x: Val) -> Val:
+    t, r, q = expm1_parts(b, clamp(b, x, -60.0, 710.0))
+    s = power(b, t, -2)  # a quarter of 2**n stays finite for n = 1024
+    value = b.mulc(expm1_join(b, s, r, q, -0.25), 4.0)
+    return b.select(b.test("olt", b.abs(x), 2.0**-54), x, value)
+
+
+@vmath("tanh")
+def tanh(b: Body, x: Val) -> Val:
+    """e/(e + 2), or 1 - 2/(e + 2) above 1/2, e = expm1(2|x|); rounds to 1 beyond 20."""
+    z = b.minimum(b.abs(x), 20.0)
+    t, r, q = expm1_parts(b, b.fadd_exact(z, z))
+    s = power(b, t, 0)
+    num = expm1_join(b, s, r, q, -1.0)
+    den = b.addc(num, 2.0)
+    den_lo = b.fsub_exact(num, b.addc(den, -2.0))
+    big = b.test("ogt", z, 0.549306144334)
+    ratio = b.quotient(b.where(big, -2.0, num), den, den_lo)
+    return b.copysign(b.fadd_exact(ratio, b.where(big, 1.0, 0.0)), x)
+
+
+@vmath("expit")
+def expit(b: Body, x: Val) -> Val:
+    """1/(1 + exp(-x)) as e/(1 + e) or 1/(1 + e), e = exp(-|x|): no overflow."""
+    e = exp(b, b.fneg(b.abs(x)))
+    num = b.where(b.test("olt", x, 0.0), e, 1.0)
+    return b.quotient(num, *b.fast_sum(b.like(e, 1.0), e))
+
+
+@vmath("softplus")
+def softplus(b: Body, x: Val) -> Val:
+    """log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|))."""
+    from .vmath_log import log1p_core
+
+    tail = log1p_core(b, exp(b, b.fneg(b.abs(x))))
+    return b.fadd_exact(b.where(b.test("olt", x, 0.0), 0.0, x), tail)
+
+
+@vmath("sinh")
+def sinh(b: Body, x: Val) -> Val:
+    """h + h/(2h + 1), h = expm1(|x|)/2."""
+    t, r, q = expm1_parts(b, b.minimum(b.abs(x), 712.0))
+    s = power(b, t, -4)
+    h = b.mulc(expm1_join(b, s, r, q, -0.0625), 8.0)
+    capped = b.minimum(h, 2.0**900)  # keeps the correction finite
+    den = b.fmac(capped, 2.0, 1.0)
+    den_lo = b.fmac(capped, 2.0, b.rsubc(1.0, den))
+    value = b.fadd_exact(h, b.quotient(capped, den, den_lo))
+    small = b.test("olt", b.abs(x), 2.0**-28)
+    return b.select(small, x, b.copysign(value, x))
+
+
+@vmath("cosh")
+def cosh(b: Body, x: Val) -> Val:
+    """h + 1/(4h), h = exp(|x|)/2."""
+    t, r, c = reduce(b, b.minimum(b.abs(x), 712.0))
+    h = b.mulc(b.fmul_exact(exp_poly(b, r, c), power(b, t, -4)), 8.0)
+    return b.fadd_exact(h, b.fdiv(b.like(x, 0.25), h))

@@ -1,0 +1,373 @@
+"""Compiled functions: from a call to the right variant, traced and compiled where needed.
+
+A :class:`Compiled` is one transformation (value, gradient, ...) of one user function.  Each
+combination of structure, dtypes, ranks, layouts, branch outcomes and guards is a
+:class:`Variant`; a call tries the last one used first, through the native entry.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import tree
+from .cache import store
+from .compile import Program, Timing, build, load, program_key
+from .config import config
+from .errors import IndexOutOfBoundsError, NumgradError
+from .ir.dims import Dim
+from .ir.graph import Graph, check
+from .ir.printer import canonical_text, format_graph
+from .reference import evaluate
+from .report import describe_plan, dump
+from .runtime.entry import BAD_INDEX, MISS, ArgSpec
+from .simplify import simplify
+from .trace.signature import abstract
+from .trace.tracing import Trace, trace
+from .trace.value import current_scope
+
+# Programs by key: the same graph reached by another function, or traced again after a
+# guard failed, is not compiled again.
+_serials = itertools.count()
+_programs: dict[str, tuple[dict[str, Any], bytes]] = {}
+
+
+def plain(x: Any) -> Any:
+    """A numeric leaf as the entry takes it: contiguous arrays, numbers."""
+    if type(x) is np.ndarray:
+        flags = x.flags
+        if (flags.c_contiguous or flags.f_contiguous) and flags.aligned:
+            return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
+        return np.require(x, requirements=["C", "A"])
+    if isinstance(x, (float, int, np.generic)):
+        return x
+    return np.ascontiguousarray(x) if np.ndim(x) else np.asarray(x)
+
+
+class Variant:
+    """One traced and compiled form of a function.
+
+    Attributes
+    ----------
+    trace : Trace
+    key : str
+        Key of the disk cache.
+    direct : callable or None
+        Takes the call's arguments as they are and gives the final result, or MISS.
+    """
+
+    def __init__(self, owner: Compiled, traced: Trace, leaves: Sequence[Any], reason: str, example: Any) -> None:
+        self.serial = next(_serials)
+        self.trace = traced
+        self.owner = owner
+        self.reason = reason
+        self.example = example
+        # the guards that were noted, and that symbols stand for lengths that are not small
+        self.guards = [(g.kind, g.left, g.right) for g in traced.guards]
+        for i, low in enumerate(traced.signature.lowest):
+            if low is not None:
+                self.guards.append(("<=", low, Dim.symbol(i)))
+        self.int_symbols = {
+            i: s.symbol for i, s in enumerate(traced.in_specs) if s.symbol is not None
+        }
+        self.plain_output = not traced.out_static and _is_flat(traced.out_tree)
+        self.plain_input = not traced.static.items and _is_flat_call(traced.in_tree)
+        self.args = self._arg_specs(leaves)
+        self.request = self._request()
+        self.key = program_key(self.request)
+        self.timing = Timing()
+        self.program: Program | None = None
+        self._run = self._interpret
+        self._simplified: Graph | None = None
+        if config.backend == "native":
+            self._compile()
+        self.direct = self._direct()
+
+    # -- what the call has to look like ---------------------------------------------------
+    def _arg_specs(self, leaves: Sequence[Any]) -> list[ArgSpec]:
+        mixed = any(n.dtype == np.float32 for n in self.trace.graph.nodes) or any(
+            s.aval.dtype == np.float32 for s in self.trace.in_specs
+        )
+        specs = []
+        captured = [c.value for c in self.trace.captures.captures]
+        for spec, x in zip(self.trace.signature.specs, [*leaves, *captured], strict=True):
+            dtype = spec.aval.dtype
+            if spec.kind == "int":
+                specs.append(ArgSpec("int", 0, dtype))
+            elif isinstance(x, (float, np.generic)):
+                # Python floats promote differently from NumPy's: only where float32 is about
+                own: type = float if spec.weak else dtype.type
+                other = np.float64 if own is float else float
+                types = (own,) if mixed or dtype != np.float64 else (own, other)
+                specs.append(ArgSpec("scalar", 0, dtype, types))
+            else:
+                kind = "fortran" if spec.layout == "F" else "array"
+                specs.append(ArgSpec(kind, spec.aval.ndim, dtype))
+        return specs
+
+    def _request(self) -> str:
+        t = self.trace
+        ints = sorted(self.int_symbols.items())
+        guards = [(k, repr(left), repr(right)) for k, left, right in self.guards]
+        return f"{canonical_text(t.graph)}\nints {ints}\nguards {guards}"
+
+    # -- compilation -----------------------------------------------------------------------
+    def simplified(self) -> Graph:
+        if self._simplified is None:
+            self._simplified = simplify(self.trace.graph)
+            if config.check:
+                check(self._simplified)
+        return self._simplified
+
+    def _compile(self) -> None:
+        t, timing = self.trace, self.timing
+        name = self.owner.label
+        dump("graph", name, lambda: format_graph(t.graph))
+        found = _programs.get(self.key)
+        timing.source = "memory"
+        if found is None:
+            entry = store().get(self.key)
+            timing.source = "disk"
+            if entry is not None:
+                found = (entry.header, entry.blobs["object"])
+        if found is None or config.dump:
+            start = time.perf_counter()
+            graph = self.simplified()
+            timing.simplify = time.perf_counter() - start
+            dump("simplified", name, lambda: format_graph(graph))
+            header, code, emitted, plan = build(
+                graph, self.int_symbols, self.guards, self.key, timing
+            )
+            dump("schedule", name, lambda: describe_plan(plan))
+            dump("source", name, lambda: emitted.text)
+            timing.source = "compiled"
+            found = (header, code)
+            store().put(self.key, header, {"object": code})
+        _programs[self.key] = found
+        start = time.perf_counter()
+        header, code = found
+        scalars = self._scalar_outputs()
+        single = len(scalars) == 1
+        loaded, call, keep = load(
+            header, code, self.args, scalars, not single, t.constants
+        )
+        timing.load = time.perf_counter() - start
+        self.program = Program(t.graph, header, loaded, call, timing, self.key, keep)
+        self._run = self._native
+        if self.watched:
+            self._run = self._native_captured
+
+    def _scalar_outputs(self) -> list[bool]:
+        """Which results are NumPy scalars: those of rank 0, as NumPy returns them, except
+        derivatives with respect to a rank-0 array, which are arrays like their parameter."""
+        flags = [n.ndim == 0 for n in self.trace.graph.outputs]
+        for position in self.owner.array_outputs(self):
+            flags[position] = False
+        return flags
+
+    @property
+    def watched(self) -> bool:
+        """Whether anything outside the arguments decides the result."""
+        return not self.trace.captures.trivial
+
+    # -- running ------------------------------------------------------------------------------
+    def fits(self, treedef: Any, static: Any) -> bool:
+        return self.trace.in_tree == treedef and self.trace.static == static
+
+    def run(self, leaves: Sequence[Any]) -> Any:
+        """Results in order (a tuple, or the only one), or MISS."""
+        return self._run(leaves)
+
+    def _native(self, leaves: Sequence[Any]) -> Any:
+        assert self.program is not None
+        result = self.program.call(*leaves)
+        return result if result is not BAD_INDEX else self._bad_index(leaves)
+
+    def _native_captured(self, leaves: Sequence[Any]) -> Any:
+        captures = self.trace.captures
+        if not captures.check():
+            return MISS
+        return self._native([*leaves, *map(plain, captures.read())])
+
+    def _interpret(self, leaves: Sequence[Any]) -> Any:
+        """The NumPy backend: the same checks, then the interpreter."""
+        captures = self.trace.captures
+        if not captures.check():
+            return MISS
+        values = [*leaves, *map(plain, captures.read())]
+        if abstract(values).key != self.trace.signature.key:
+            return MISS
+        env = self.trace.signature.env(values)
+        if not self.trace.holds(env):
+            return MISS
+        results = evaluate(self.simplified(), self._inputs(values), env)
+        scalars = self._scalar_outputs()
+        shaped = tuple(r[()] if s else r for r, s in zip(results, scalars, strict=True))
+        return shaped if len(shaped) != 1 else shaped[0]
+
+    def _inputs(self, values: Sequence[Any]) -> list[Any]:
+        """The graph's inputs: Fortran arrays seen through their transposes, constants last."""
+        ready = [
+            np.transpose(x) if s.layout == "F" else x
+            for x, s in zip(values, self.trace.signature.specs, strict=True)
+        ]
+        return [*ready, *self.trace.constants]
+
+    def _bad_index(self, values: Sequence[Any]) -> Any:
+        """Find out which index was out of bounds, and in which line."""
+        env = self.trace.signature.env(values)
+        evaluate(self.trace.graph, self._inputs(values), env)
+        raise IndexOutOfBoundsError(
+            "an index is out of bounds", hint="check the index arrays against the axis length"
+        )
+
+    def finish(self, results: Any) -> Any:
+        """The results in the structure that the function returned."""
+        if self.plain_output:
+            return results
+        t = self.trace
+        leaves = list(results) if len(t.graph.outputs) != 1 else [results]
+        for place, value in t.out_static:
+            leaves[place] = value
+        return t.out_tree.unflatten(leaves)
+
+    def _direct(self) -> Callable[..., Any] | None:
+        if self.program is None or not self.plain_input or not self.plain_output:
+            return None
+        call = self.program.call
+        if not self.watched:
+            return call
+        ok, read = self.trace.captures.check, self.trace.captures.read
+
+        def with_captures(*args: Any) -> Any:
+            return call(*args, *read()) if ok() else MISS
+
+        return with_captures
+
+
+def _is_flat(treedef: Any) -> bool:
+    """A single leaf, or a plain tuple of at least two."""
+    if treedef is tree.LEAF:
+        return True
+    return treedef == tree.flatten((0.0,) * treedef.num_leaves)[1] and treedef.num_leaves > 1
+
+
+def _is_flat_call(treedef: Any) -> bool:
+    """``((leaf, ...), {})``."""
+    return treedef == tree.flatten(((0.0,) * treedef.num_leaves, {}))[1]
+
+
+class Compiled:
+    """One transformation of a user function, compiled per kind of arguments.
+
+    Parameters
+    ----------
+    fn : callable
+        The user's function.
+    transform : callable
+        ``transform(fn, args, kwargs)``: what is traced.
+    label : str
+        For messages: ``loss.grad``.
+    array_outputs : callable
+        ``array_outputs(variant)``: positions of rank-0 results that stay arrays.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        transform: Callable[..., Any],
+        label: str,
+        array_outputs: Callable[[Variant], list[int]] = lambda variant: [],
+        takes_direction: bool = False,
+    ) -> None:
+        self.fn = fn
+        self.transform = transform
+        self.label = label
+        self.array_outputs = array_outputs
+        self.takes_direction = takes_direction
+        self.variants: list[Variant] = []
+        self.__wrapped__ = fn
+        self._fast: Callable[..., Any] | None = None
+
+    def __numgrad_rebind__(self, fn: Callable[..., Any]) -> Compiled:
+        """The same transformation of another function (one rebuilt around its captures)."""
+        made = Compiled(fn, self.transform, self.label, self.array_outputs, self.takes_direction)
+        return made
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        fast = self._fast
+        if fast is not None and not kwargs:
+            result = fast(*args)
+            if result is not MISS and result is not BAD_INDEX:
+                return result
+        return self._dispatch(args, kwargs)
+
+    def _dispatch(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        if current_scope() is not None:  # called inside a traced function
+            return self.transform(self.fn, args, kwargs)
+        variant, results = self.variant(args, kwargs)
+        return variant.finish(results)
+
+    def variant(self, args: tuple, kwargs: dict[str, Any]) -> Any:
+        """The variant for these arguments (made if need be) and its results."""
+        leaves, treedef = tree.flatten((args, kwargs))
+        numeric, static = tree.split_static(leaves)
+        values = [plain(x) for x in numeric]
+        for i, v in enumerate(self.variants):
+            if v.fits(treedef, static):
+                results = v.run(values)
+                if results is not MISS:
+                    if i:
+                        self.variants.insert(0, self.variants.pop(i))
+                    self._fast = self.variants[0].direct
+                    return v, results
+        reason = self._reason(treedef, static)
+        v = self._make(args, kwargs, values, reason)
+        results = v.run(values)
+        if results is MISS:
+            raise NumgradError(
+                f"{self.label} was compiled for this call but refuses it",
+                hint="a captured value may have changed while the call ran",
+            )
+        self._fast = v.direct
+        return v, results
+
+    def prepare(self, args: tuple, kwargs: dict[str, Any]) -> Variant:
+        """The variant for these arguments."""
+        return self.variant(args, kwargs)[0]
+
+    def _reason(self, treedef: Any, static: Any) -> str:
+        if not self.variants:
+            return "first call"
+        if any(v.fits(treedef, static) for v in self.variants):
+            return "other dtypes, ranks, layouts, small sizes or captured values"
+        return "other structure or static arguments"
+
+    def _make(
+        self, args: tuple, kwargs: dict[str, Any], values: Sequence[Any], reason: str
+    ) -> Variant:
+        start = time.perf_counter()
+        traced = trace(self.fn, args, kwargs, self.transform)
+        example = (args, kwargs)
+        traced_in = time.perf_counter() - start
+        if config.check:
+            check(traced.graph)
+        v = Variant(self, traced, values, reason, example)
+        v.timing.trace = traced_in
+        self.variants.insert(0, v)
+        if "compile" in config.log:
+            signature = ", ".join(repr(s.aval) for s in traced.in_specs)
+            t = v.timing
+            print(
+                f"numgrad: {self.label}({signature}) {t.source} in "
+                f"{1e3 * t.total:.1f} ms (trace {1e3 * t.trace:.1f}, simplify "
+                f"{1e3 * t.simplify:.1f}, schedule {1e3 * t.schedule:.1f}, emit "
+                f"{1e3 * t.emit:.1f}, llvm {1e3 * t.llvm:.1f}, load {1e3 * t.load:.1f}): {reason}",
+                file=sys.stderr,
+            )
+        return v

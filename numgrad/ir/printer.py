@@ -1,0 +1,62 @@
+"""Graphs as readable text, and as the canonical text that cache keys are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .graph import CONST, INPUT, Graph, Node, dtype_name, params_key
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, np.dtype):
+        return dtype_name(value)
+    if isinstance(value, tuple):
+        return "(" + ",".join(_show(v) for v in value) + ("," if len(value) == 1 else "") + ")"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _expression(node: Node, name: dict[Node, str]) -> str:
+    args = [name[a] for a in node.args]
+    hidden = {"shape", "dtype"} if node.op is CONST else {"dtype"} if node.args else set()
+    args += [f"{k}={_show(v)}" for k, v in node.params.items() if k not in hidden]
+    return f"{node.op.name}({', '.join(args)})"
+
+
+def format_graph(graph: Graph, where: bool = True) -> str:
+    """One line an op: ``%3 f64[n] = mul(%1, %2)   # loss.py:4``; scalars are shown inline."""
+    name: dict[Node, str] = {}
+    head = []
+    for node, label in zip(graph.inputs, graph.names, strict=True):
+        name[node] = label
+        head.append(f"{label}: {node.aval!r}")
+    rows = []
+    for node in graph.nodes:
+        if node.op is CONST:
+            name[node] = _show(node.params["value"])
+            continue
+        name[node] = f"%{len(rows)}"
+        text = f"  {name[node]} {node.aval!r} = {_expression(node, name)}"
+        rows.append((text, f"{node.where.short()}" if where and node.where else ""))
+    width = min(max((len(t) for t, _ in rows), default=0), 64)
+    body = [f"{t:<{width}}  # {w}" if w else t for t, w in rows]
+    outputs = ", ".join(f"{name[o]}" for o in graph.outputs)
+    return "\n".join([f"graph({', '.join(head)}):", *body, f"  return {outputs}"])
+
+
+def canonical_text(graph: Graph) -> str:
+    """Text equal for equal programs: no user names, no source positions, exact constants."""
+    number: dict[Node, int] = {}
+    lines = []
+    for node in graph.inputs:
+        number[node] = len(number)
+        lines.append(f"input {node.aval!r}")
+    for node in graph.nodes:
+        number[node] = len(number)
+        if node.op is INPUT:
+            raise ValueError("a graph refers to an input that it does not list")
+        args = ",".join(str(number[a]) for a in node.args)
+        lines.append(f"{node.op.name}({args}){params_key(node.params)!r}:{node.aval!r}")
+    lines.append("return " + ",".join(str(number[o]) for o in graph.outputs))
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""From IR text to machine code that Python can call."""

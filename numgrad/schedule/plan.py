@@ -1,0 +1,495 @@
+"""Decide what is kept in memory and which loop nest or routine makes it.
+
+A node is *stored* when it is an output, a reduction's result, an operand or the result of
+a buffer routine, or when recomputing it would cost more than a trip through memory.  All
+other nodes are pulled into the loops that use them.  Stored nodes are grouped into loop
+nests by iteration domain and level (the longest chain of stored nodes below them), so
+that a value, its gradient and their shared subexpressions come out of one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from ..ir.dims import DimLike, Shape, product
+from ..ir.graph import CONST, INPUT, Graph, Node
+from ..ops.lower import Call, Gather, Index, Ix, Leaf, Map, Reduce, View, fixed
+from .demand import NO_WINDOW, Element, MustStore, Pull
+
+UNROLL = 8  # static extents up to this are unrolled into scalars
+STRAIGHT = 32  # a static domain of at most this many points needs no loop
+SCALAR_PROGRAM = 1500  # elements (weighted) of a program that becomes straight-line code
+HEAVY = 24.0  # recomputing something dearer than this in a second stage is stored instead
+
+
+class Root(NamedTuple):
+    """A stored node as made by a loop nest: by a store, or by a reduction."""
+
+    node: Node
+    reduce: bool
+
+    @property
+    def source(self) -> Node:
+        """The node whose elements the loop nest computes."""
+        return self.node.args[0] if self.reduce else self.node
+
+
+@dataclass
+class LoopStage:
+    """A loop nest over `domain`; `pull` lists what one iteration computes."""
+
+    domain: Shape
+    roots: list[Root]
+    level: int
+    unrolled: tuple[int, ...] = ()  # domain axes written out
+    loops: tuple[int, ...] = ()  # domain axes looped over, outermost first
+    collapsed: bool = False  # all loop axes run as one
+    pull: Pull | None = None
+    indices: list[Index] = field(default_factory=list)  # one per point of the unrolled axes
+    scalar_roots: frozenset[Element] = frozenset()  # of a scalar program: what it stores
+
+    @property
+    def made(self) -> set[Node]:
+        """Nodes that the nest stores element by element."""
+        return {r.node for r in self.roots if not r.reduce}
+
+    @property
+    def kind(self) -> str:
+        return "loop nest" if self.loops else "scalar program"
+
+
+@dataclass
+class CallStage:
+    """A buffer routine that makes one node."""
+
+    node: Node
+    level: int
+    kind: str = "library call"
+
+
+@dataclass(frozen=True)
+class Strided:
+    """A view of a stored node: element strides per axis, in units of elements."""
+
+    base: Node
+    offset: DimLike
+    strides: tuple[DimLike, ...]
+    shape: Shape
+
+
+@dataclass
+class Plan:
+    """The stages in the order in which they run, and where each stored node lives.
+
+    Attributes
+    ----------
+    outputs : list of (stage root or node)
+        Every output position's node; a node may stand at several positions.
+    copies : list of (position, node)
+        Outputs that only copy something stored elsewhere.
+    temporaries : dict
+        Node -> slot number of the workspace; ``slots`` gives each slot's size in bytes.
+    """
+
+    graph: Graph
+    stages: list[LoopStage | CallStage]
+    stored: dict[Node, int]
+    output_of: dict[Node, int]
+    copies: list[tuple[int, Node]]
+    temporaries: dict[Node, int]
+    slots: list[DimLike]
+
+
+# -- strided views of stored nodes --------------------------------------------------------------
+
+
+def contiguous(shape: Shape) -> tuple[DimLike, ...]:
+    strides: list[DimLike] = []
+    step: DimLike = 1
+    for d in reversed(shape):
+        strides.append(step)
+        step = step * d
+    return tuple(reversed(strides))
+
+
+def strided(node: Node) -> Strided:
+    """`node` as a strided view of the nearest node that is not itself such a view."""
+    name = node.op.name
+    if name == "transpose":
+        v = strided(node.args[0])
+        perm = node.params["perm"]
+        return Strided(v.base, v.offset, tuple(v.strides[p] for p in perm), node.shape)
+    if name == "expand":
+        v = strided(node.args[0])
+        strides = tuple(
+            0 if o == 1 and n != 1 else s
+            for s, o, n in zip(v.strides, v.shape, node.shape, strict=True)
+        )
+        return Strided(v.base, v.offset, strides, node.shape)
+    if name == "slice":
+        v = strided(node.args[0])
+        offset = v.offset
+        for s, a in zip(v.strides, node.params["start"], strict=True):
+            offset = offset + s * a
+        steps = node.params["step"]
+        strides = tuple(s * k for s, k in zip(v.strides, steps, strict=True))
+        return Strided(v.base, offset, strides, node.shape)
+    if name == "reshape":
+        v = strided(node.args[0])
+        if v.strides == contiguous(v.shape):
+            return Strided(v.base, v.offset, contiguous(node.shape), node.shape)
+        if [d for d in v.shape if d != 1] == [d for d in node.shape if d != 1]:
+            kept = iter([s for s, d in zip(v.strides, v.shape, strict=True) if d != 1])
+            strides = tuple(1 if d == 1 else next(kept) for d in node.shape)
+            return Strided(v.base, v.offset, strides, node.shape)
+    return Strided(node, 0, contiguous(node.shape), node.shape)
+
+
+def blas_operand(node: Node) -> Strided:
+    """A view that BLAS can read: one of the last two strides is 1."""
+    view = strided(node)
+    for inner, outer in ((-1, -2), (-2, -1)):
+        lead = view.strides[outer]
+        if view.strides[inner] == 1 and not (isinstance(lead, int) and lead <= 0):
+            return view
+    return Strided(node, 0, contiguous(node.shape), node.shape)
+
+
+# -- costs -------------------------------------------------------------------------------------
+
+
+def _weight(node: Node) -> float:
+    return node.op.cost if isinstance(node.op.lower, Map) else 0.3
+
+
+def _small(shape: Shape) -> int | None:
+    """The number of elements if static, else None."""
+    n = product(shape)
+    return n if isinstance(n, int) else None
+
+
+def is_scalar_program(graph: Graph) -> bool:
+    """Everything is small and static: straight-line code without arrays in between."""
+    total = 0.0
+    for node in graph.nodes:
+        n = _small(node.shape)
+        if n is None or n > 1024:
+            return False
+        lower = node.op.lower
+        if isinstance(lower, Reduce):
+            n = max(n, _small(node.args[0].shape) or 1)
+        elif isinstance(lower, Call):
+            inner = _small(node.args[0].shape) or 1
+            if node.op.name == "matmul":
+                n *= int(node.args[0].shape[-1])  # type: ignore[arg-type]
+            elif node.op.name == "scatter_add":
+                n *= max(inner, 1)
+        total += n
+        if total > SCALAR_PROGRAM:
+            return False
+    return True
+
+
+def _unrollable(node: Node) -> bool:
+    """A reduction or routine small enough to be pulled element by element."""
+    lower = node.op.lower
+    if isinstance(lower, Reduce):
+        n = _small(tuple(node.args[0].shape[a] for a in node.params["axes"]))
+        # a reduction of everything is a result of its own, not part of a larger loop
+        return n is not None and n <= UNROLL and product(node.shape) != 1
+    if isinstance(lower, Call) and node.op.name == "matmul":
+        k = node.args[0].shape[-1]
+        return isinstance(k, int) and k <= UNROLL
+    return False
+
+
+# -- the scheduler ----------------------------------------------------------------------------
+
+
+class Scheduler:
+    """Builds a :class:`Plan`; see the module docstring."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.scalar = is_scalar_program(graph)
+        self.stored: set[Node] = set()
+        self.forced: set[Node] = set()
+
+    def run(self) -> Plan:
+        for _ in range(64):
+            self._choose_stored()
+            stages = self._stages()
+            try:
+                for stage in stages:
+                    if isinstance(stage, LoopStage):
+                        self._shape_loops(stage)
+            except MustStore as need:
+                self.forced.add(need.node)
+                continue
+            more = set() if self.scalar else self._too_dear(stages)
+            if not more:
+                return self._finish(stages)
+            self.forced |= more
+        raise RecursionError("the scheduler did not settle")
+
+    # what is stored
+    def _choose_stored(self) -> None:
+        graph = self.graph
+        stored = {n for n in (*graph.outputs, *self.forced) if n.op is not INPUT}
+        if not self.scalar:
+            for node in graph.nodes:
+                lower = node.op.lower
+                if isinstance(lower, (Reduce, Call)):
+                    if not _unrollable(node):
+                        stored.add(node)
+                        if isinstance(lower, Call):
+                            stored.update(self._operands(node))
+                elif isinstance(lower, Gather):
+                    stored.add(node.args[0])
+        self.stored = {n for n in stored if n.op is not INPUT}
+
+    @staticmethod
+    def _operands(node: Node) -> list[Node]:
+        """What a buffer routine reads from memory."""
+        if node.op.name == "matmul":
+            return [blas_operand(a).base for a in node.args]
+        return [a for a in node.args if a.op is not CONST]
+
+    # grouping
+    def _levels(self) -> dict[Node, int]:
+        """For every node, the number of stored nodes on the longest chain below it."""
+        level: dict[Node, int] = {}
+        for node in self.graph.inputs:
+            level[node] = 0
+        for node in self.graph.nodes:
+            below = 0
+            for a in node.args:
+                step = level[a] + (1 if a in self.stored else 0)
+                below = max(below, step)
+            level[node] = below
+        return level
+
+    def _stages(self) -> list[LoopStage | CallStage]:
+        level = self._levels()
+        groups: dict[tuple, LoopStage] = {}
+        calls: list[CallStage] = []
+        order = [n for n in self.graph.nodes if n in self.stored]
+        for node in order:
+            lower = node.op.lower
+            if isinstance(lower, Call) and not self.scalar and not _unrollable(node):
+                calls.append(CallStage(node, level[node]))
+                continue
+            reduce = isinstance(lower, Reduce) and not self.scalar and not _unrollable(node)
+            root = Root(node, reduce)
+            domain = root.source.shape
+            if self.scalar:
+                key: tuple = (0, ())
+            else:
+                key = (level[node], tuple(d for d in domain if d != 1), len(domain))
+                key = (*key, tuple(k for k, d in enumerate(domain) if d == 1))
+            stage = groups.get(key)
+            if stage is None:
+                stage = groups[key] = LoopStage(domain, [], 0 if self.scalar else level[node])
+            stage.roots.append(root)
+        return sorted([*groups.values(), *calls], key=lambda s: s.level)
+
+    # loop structure of one stage
+    def _shape_loops(self, stage: LoopStage) -> None:
+        if self.scalar:
+            stage.unrolled, stage.loops = (), ()
+            roots = [
+                Element(r.node, tuple(fixed(i) for i in at), NO_WINDOW)
+                for r in stage.roots
+                for at in np.ndindex(*[int(d) for d in r.node.shape])  # type: ignore[arg-type]
+            ]
+            stage.pull = Pull(roots, lambda n: n.op is INPUT)
+            stage.scalar_roots = frozenset(roots)
+            stage.indices = []
+            return
+        domain = stage.domain
+        live = tuple(k for k, d in enumerate(domain) if d != 1)
+        whole: Index = tuple(
+            Ix(k, 1, 0) if d != 1 else fixed(0) for k, d in enumerate(domain)
+        )
+        n = _small(domain)
+        if n is not None and n <= STRAIGHT:
+            stage.unrolled, stage.loops = live, ()
+        else:
+            stage.loops, stage.unrolled = live, ()
+            stage.pull = Pull(self._elements(stage, [whole]), self.in_memory, stage.made)
+            stage.indices = [whole]
+            stage.collapsed = len(live) > 1 and self._collapsible(stage, whole)
+            if stage.collapsed or len(live) < 2:
+                return
+            tail = []
+            for k in reversed(live[1:]):
+                d = domain[k]
+                if not isinstance(d, int) or d > UNROLL:
+                    break
+                tail.insert(0, k)
+            if not tail:
+                return
+            stage.unrolled = tuple(tail)
+            stage.loops = tuple(k for k in live if k not in tail)
+        points = np.ndindex(*[int(domain[k]) for k in stage.unrolled])  # type: ignore[arg-type]
+        stage.indices = []
+        for at in points:
+            index = list(whole)
+            for k, i in zip(stage.unrolled, at, strict=True):
+                index[k] = fixed(int(i))
+            stage.indices.append(tuple(index))
+        stage.pull = Pull(self._elements(stage, stage.indices), self.in_memory, stage.made)
+
+    def _elements(self, stage: LoopStage, indices: Sequence[Index]) -> list[Element]:
+        return [Element(r.source, ix, NO_WINDOW) for r in stage.roots for ix in indices]
+
+    def in_memory(self, node: Node) -> bool:
+        return node.op is INPUT or node in self.stored
+
+    def _collapsible(self, stage: LoopStage, whole: Index) -> bool:
+        """Every access runs through memory in the order of the loops."""
+        live = set(stage.loops)
+        for r in stage.roots:
+            if r.reduce and not live <= set(r.node.params["axes"]):
+                return False
+        assert stage.pull is not None
+        for element in stage.pull.order:
+            moving = any(ix.var >= 0 for ix in element.index)
+            if element.windows or (moving and isinstance(element.node.op.lower, (Leaf, Gather))):
+                return False
+            if element in stage.pull.loads and moving:
+                shape = element.node.shape
+                squeezed = [d for d in shape if d != 1]
+                moves = [ix for ix, d in zip(element.index, shape, strict=True) if d != 1]
+                if squeezed != [d for d in stage.domain if d != 1]:
+                    return False
+                if moves != [whole[k] for k in stage.loops]:
+                    return False
+        return True
+
+    # recompute or store
+    def _too_dear(self, stages: list[LoopStage | CallStage]) -> set[Node]:
+        """Nodes whose recomputation costs more than storing them."""
+        more: set[Node] = set()
+        uses: dict[Node, int] = {}
+        for stage in stages:
+            if not isinstance(stage, LoopStage):
+                continue
+            assert stage.pull is not None
+            per_node: dict[Node, set[Index]] = {}
+            for e in stage.pull.needs:
+                if isinstance(e.node.op.lower, (Map, Reduce, Call)):
+                    pattern = tuple(ix if ix.static else Ix(ix.var, ix.coef, 0) for ix in e.index)
+                    per_node.setdefault(e.node, set()).add((e.index, pattern))  # type: ignore[arg-type]
+            for node, seen in per_node.items():
+                uses[node] = uses.get(node, 0) + 1
+                patterns = {p for _, p in seen}  # type: ignore[misc]
+                # the same element at several offsets: 4 recomputations are the limit
+                if len(seen) > 4 * len(patterns) and node not in self.stored and node.args:
+                    if _weight(node) * len(seen) > HEAVY or len(seen) > 8:
+                        more.add(node)
+        total = self._subtree_costs()
+        for node, count in uses.items():
+            if count > 1 and node not in self.stored and total[node] > HEAVY:
+                more.add(node)
+        for node in self.graph.nodes:
+            # work below an expansion would be repeated for every copy
+            if node.op.name == "expand" and not self._cheap_expand(node, total):
+                more.add(self._below_views(node.args[0]))
+        more -= self.stored
+        # only the topmost of a chain: what lies below may then be cheap
+        users: dict[Node, bool] = {}
+        for node in self.graph.nodes:
+            for a in node.args:
+                if a in more and node not in more:
+                    users[a] = True
+        return {n for n in more if users.get(n)} or more
+
+    @staticmethod
+    def _below_views(node: Node) -> Node:
+        while isinstance(node.op.lower, View) and len(node.args) == 1:
+            node = node.args[0]
+        return node
+
+    def _cheap_expand(self, node: Node, total: dict[Node, float]) -> bool:
+        source = self._below_views(node.args[0])
+        if source in self.stored or source.op is INPUT or product(node.args[0].shape) == 1:
+            return True
+        if total.get(source, 0.0) <= 8.0:
+            return True
+        # stretched along trailing axes only: computed once, outside the inner loop
+        old, new = node.args[0].shape, node.shape
+        stretched = [k for k, (o, n) in enumerate(zip(old, new, strict=True)) if o != n]
+        kept = [k for k, d in enumerate(old) if d != 1]
+        return not kept or min(stretched, default=0) > max(kept)
+
+    def _subtree_costs(self) -> dict[Node, float]:
+        """Cost of computing a node from what is stored (shared parts counted repeatedly)."""
+        total: dict[Node, float] = {}
+        for node in self.graph.inputs:
+            total[node] = 0.0
+        for node in self.graph.nodes:
+            cost = _weight(node)
+            for a in node.args:
+                cost += 0.0 if a in self.stored else total[a]
+            total[node] = min(cost, 1e9)
+        return total
+
+    # memory
+    def _finish(self, stages: list[LoopStage | CallStage]) -> Plan:
+        graph = self.graph
+        output_of: dict[Node, int] = {}
+        copies: list[tuple[int, Node]] = []
+        for i, node in enumerate(graph.outputs):
+            if node.op is INPUT or node in output_of:
+                copies.append((i, node))
+            else:
+                output_of[node] = i
+        last_use = self._last_use(stages)
+        temporaries: dict[Node, int] = {}
+        slots: list[DimLike] = []
+        free: dict[DimLike, list[int]] = {}
+        for at, stage in enumerate(stages):
+            for node in self._made(stage):
+                if node in output_of:
+                    continue
+                size = product(node.shape) * node.dtype.itemsize
+                spare = free.get(size)
+                if spare:
+                    temporaries[node] = spare.pop()
+                else:
+                    temporaries[node] = len(slots)
+                    slots.append(size)
+            for node, when in last_use.items():
+                if when == at and node in temporaries:
+                    size = product(node.shape) * node.dtype.itemsize
+                    free.setdefault(size, []).append(temporaries[node])
+        stored = {n: i for i, n in enumerate(self.stored)}
+        return Plan(graph, stages, stored, output_of, copies, temporaries, slots)
+
+    @staticmethod
+    def _made(stage: LoopStage | CallStage) -> list[Node]:
+        return [r.node for r in stage.roots] if isinstance(stage, LoopStage) else [stage.node]
+
+    def _last_use(self, stages: list[LoopStage | CallStage]) -> dict[Node, int]:
+        last: dict[Node, int] = {}
+        for at, stage in enumerate(stages):
+            if isinstance(stage, LoopStage):
+                assert stage.pull is not None
+                for e in stage.pull.order:
+                    last[stage.pull.loads.get(e, e.node)] = at
+                    if isinstance(e.node.op.lower, Gather):
+                        last[e.node.args[0]] = at
+            else:
+                for a in self._operands(stage.node):
+                    last[a] = at
+        return last
+
+
+def schedule(graph: Graph) -> Plan:
+    """Plan the stages and the memory of `graph`."""
+    return Scheduler(graph).run()

@@ -1,0 +1,181 @@
+"""Rewrites that replace a formula which overflows or cancels by the function that does not.
+
+Each is recognised in the user's own program, before derivation, so that the derivatives are
+those of the stable form.  The values agree wherever the literal formula is accurate.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..ir.graph import CONST, Node
+from ..ops.elementwise import (
+    add,
+    exp,
+    expit,
+    expm1,
+    isfinite,
+    log,
+    log1p,
+    logaddexp,
+    mul,
+    neg,
+    select,
+    softplus,
+    stop_gradient,
+    sub,
+    zero_like,
+)
+from ..ops.reduce import _reduce_max, reduce_max
+from ..ops.shape import _expand, _reduce_sum, _reshape, expand, reduce_sum, reshape
+from .rules import is_value, like, rule, value_of
+
+
+def _one_plus_exp(node: Node) -> Node | None:
+    """x where the node is exp(x) + 1."""
+    if node.op is add and node.args[0].op is exp and is_value(node.args[1], 1):
+        return node.args[0].args[0]
+    return None
+
+
+# ----- logarithms -------------------------------------------------------------------------------
+
+
+@rule("log")
+def log_of_exp(node: Node) -> Node | None:
+    """log(exp(x)) -> x and log(exp(x) * c) -> x + log(c)."""
+    (x,) = node.args
+    if x.op is exp:
+        return x.args[0]
+    if x.op is mul and x.args[0].op is exp:
+        c = value_of(x.args[1])
+        if c is not None and c > 0:
+            return add(x.args[0].args[0], like(x, math.log(c)))
+    return None
+
+
+@rule("log")
+def log_of_one_plus_exp(node: Node) -> Node | None:
+    """log(exp(x) + 1) -> softplus(x)."""
+    x = _one_plus_exp(node.args[0])
+    return None if x is None else softplus(x)
+
+
+@rule("log")
+def log_of_exp_plus_exp(node: Node) -> Node | None:
+    """log(exp(x) + exp(y)) -> logaddexp(x, y)."""
+    (x,) = node.args
+    if x.op is add and x.args[0].op is exp and x.args[1].op is exp:
+        return logaddexp(x.args[0].args[0], x.args[1].args[0])
+    return None
+
+
+@rule("log")
+def log_of_expit(node: Node) -> Node | None:
+    """log(expit(x)) -> -softplus(-x) and log(1 - expit(x)) -> -softplus(x)."""
+    (x,) = node.args
+    if x.op is expit:
+        return neg(softplus(neg(x.args[0])))
+    if x.op is sub and is_value(x.args[0], 1) and x.args[1].op is expit:
+        return neg(softplus(x.args[1].args[0]))
+    return None
+
+
+@rule("log")
+def log_of_one_plus(node: Node) -> Node | None:
+    """log(x + 1) -> log1p(x) and log(1 - x) -> log1p(-x)."""
+    (x,) = node.args
+    if x.op is add and is_value(x.args[1], 1):
+        return log1p(x.args[0])
+    if x.op is sub and is_value(x.args[0], 1):
+        return log1p(neg(x.args[1]))
+    return None
+
+
+def _shifted_already(x: Node) -> bool:
+    """x is ``y - m`` with an m that was made from a maximum."""
+    if x.op is not sub:
+        return False
+    m = x.args[1]
+    for _ in range(6):
+        if m.op is _reduce_max:
+            return True
+        if m.op is select:
+            m = m.args[1]
+        elif m.op in (_expand, _reshape, stop_gradient):
+            m = m.args[0]
+        else:
+            return False
+    return False
+
+
+@rule("log")
+def log_sum_exp(node: Node) -> Node | None:
+    """log(sum(exp(x))) -> m + log(sum(exp(x - m))), m the maximum, or 0 if that is infinite.
+
+    The result does not depend on m, so no derivative flows through it.
+    """
+    (total,) = node.args
+    kept = total.args[0] if total.op is _reshape else total
+    if kept.op is not _reduce_sum or kept.args[0].op is not exp:
+        return None
+    x, axes = kept.args[0].args[0], kept.params["axes"]
+    if _shifted_already(x) or 0 in x.shape:
+        return None
+    high = reduce_max(x, axes)
+    m = stop_gradient(select(isfinite(high), high, zero_like(high)))
+    rest = log(reduce_sum(exp(sub(x, expand(m, x.shape))), axes))
+    return reshape(add(rest, m), node.shape)
+
+
+@rule("log1p")
+def log1p_of_exp(node: Node) -> Node | None:
+    """log1p(exp(x)) -> softplus(x), log1p(-expit(x)) -> -softplus(x), log1p(expm1(x)) -> x."""
+    (x,) = node.args
+    if x.op is exp:
+        return softplus(x.args[0])
+    if x.op is expm1:
+        return x.args[0]
+    if x.op is neg and x.args[0].op is expit:
+        return neg(softplus(x.args[0].args[0]))
+    return None
+
+
+@rule("logaddexp")
+def logaddexp_of_zero(node: Node) -> Node | None:
+    """logaddexp(x, 0) -> softplus(x)."""
+    x, y = node.args
+    return softplus(x) if is_value(y, 0) else None
+
+
+# ----- exponentials --------------------------------------------------------------------------------
+
+
+@rule("add")
+def exp_minus_one(node: Node) -> Node | None:
+    """exp(x) - 1 -> expm1(x)."""
+    x, y = node.args
+    return expm1(x.args[0]) if x.op is exp and is_value(y, -1) else None
+
+
+@rule("div")
+def logistic(node: Node) -> Node | None:
+    """c / (exp(x) + 1) -> expit(-x) * c and exp(x) / (exp(x) + 1) -> expit(x)."""
+    top, bottom = node.args
+    x = _one_plus_exp(bottom)
+    if x is None:
+        return None
+    if top.op is CONST:
+        return mul(expit(neg(x)), top)
+    return expit(x) if top.op is exp and top.args[0] is x else None
+
+
+@rule("sub")
+def softplus_minus_argument(node: Node) -> Node | None:
+    """softplus(x) - x -> softplus(-x) and x - softplus(x) -> -softplus(-x)."""
+    x, y = node.args
+    if x.op is softplus and x.args[0] is y:
+        return softplus(neg(y))
+    if y.op is softplus and y.args[0] is x:
+        return neg(softplus(neg(x)))
+    return None

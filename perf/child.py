@@ -1,0 +1,60 @@
+"""One measurement in a process of its own: ``python -m perf.child WORKLOAD CASE RIVAL SECONDS``.
+
+Prints one line of JSON.  With 0 seconds the steady call is not measured.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+from perf.clock import steady
+from perf.rivals import RIVALS
+from perf.workload import Case, Workload
+from perf.workloads import WORKLOADS
+
+
+def measure(workload: Workload, case: Case, name: str, seconds: float) -> dict[str, Any]:
+    """Import, start up, call once, check the result, and then time the call."""
+    rival = RIVALS[name]
+    args = workload.make(case.size)
+
+    begin = perf_counter()
+    rival.load()
+    loaded = perf_counter()
+    rival.startup()
+    started = perf_counter()
+    call = workload.rivals[name](case)
+    result = call(*args)
+    done = perf_counter()
+
+    workload.check(case, args, result)
+    record: dict[str, Any] = {
+        "import": loaded - begin,
+        "startup": started - loaded,
+        "first": done - started,
+        "versions": rival.versions(),
+    }
+    if seconds:
+        record["steady"] = steady(partial(call, *args), seconds)._asdict()
+    return record
+
+
+
+
+def main(workload: str, case: str, rival: str, seconds: str) -> None:
+    work = WORKLOADS[workload]
+    try:
+        record = measure(work, work.cases[int(case)], rival, float(seconds))
+    except ImportError as error:
+        record = {"note": f"not installed ({error})"}
+    except Exception as error:
+        record = {"note": f"failed: {type(error).__name__}: {error}"[:300]}
+    print(json.dumps(record))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,65 @@
+"""What a workload is: cases, data, a reference result, and one implementation per rival.
+
+An implementation is a function of the case that imports its library, builds whatever the
+library needs, and returns ``call(*arrays)``, which takes NumPy arrays and returns a tuple of
+NumPy arrays.  The time from the start of the implementation to the end of its first ``call``
+is the "first call" of the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Arrays = tuple[Any, ...]
+Call = Callable[..., Arrays]
+Build = Callable[["Case"], Call]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the tables: a quantity at a size, on some threads."""
+
+    quantity: str
+    size: int
+    threads: int = 1
+    full_only: bool = False  # left out of the short run
+    only: tuple[str, ...] = ()  # rivals that take part; all when empty
+    note: str = ""
+
+
+@dataclass
+class Workload:
+    """See the module docstring; `small` is a size for the tests."""
+
+    name: str
+    title: str
+    cases: list[Case]
+    make: Callable[[int], Arrays]
+    reference: Callable[[Case, Arrays], Arrays]
+    small: int
+    rtol: float = 1e-9
+    rivals: dict[str, Build] = field(default_factory=dict)
+
+    def rival(self, name: str) -> Callable[[Build], Build]:
+        """Register the decorated function as the implementation of `name`."""
+
+        def register(build: Build) -> Build:
+            self.rivals[name] = build
+            return build
+
+        return register
+
+    def check(self, case: Case, args: Arrays, result: Arrays) -> None:
+        """Raise AssertionError unless `result` agrees with the reference."""
+        expected = self.reference(case, args)
+        assert len(result) == len(expected), f"{len(result)} results for {len(expected)}"
+        for got, want in zip(result, expected, strict=True):
+            want = np.asarray(want)
+            scale = np.max(np.abs(want), initial=0.0, where=np.isfinite(want))
+            np.testing.assert_allclose(
+                np.asarray(got), want, rtol=self.rtol, atol=self.rtol * float(scale)
+            )

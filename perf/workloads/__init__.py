@@ -1,0 +1,15 @@
+"""The workloads, one file each."""
+
+from perf.workload import Workload
+from perf.workloads import black_scholes, chain, expsum, logistic, rosenbrock
+
+WORKLOADS: dict[str, Workload] = {
+    work.name: work
+    for work in (
+        rosenbrock.work,
+        logistic.work,
+        expsum.work,
+        chain.work,
+        black_scholes.work,
+    )
+}
