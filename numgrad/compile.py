@@ -110,10 +110,12 @@ def load(
     scalar_outputs: Sequence[bool],
     as_tuple: bool,
     constants: Sequence[np.ndarray] = (),
+    codes: Sequence[tuple[Any, Any]] = (),
 ) -> tuple[engine.Loaded, Any, list[Any]]:
     """Bring object code into the process and make it callable.
 
-    `constants` are the values of the inputs after those that `args` describe.
+    `constants` are the values of the inputs after those that `args` describe; `codes` are
+    pairs of a Python function and the code object that it must still have.
     """
     loaded = engine.Loaded(code, header["externals"])
     template = np.zeros(header["table_size"], np.int64)
@@ -136,9 +138,10 @@ def load(
         prep,
         run,
         as_tuple,
+        codes,
     )
     call = entry.make_callable(plan)
-    return loaded, call, [plan, template, *constants, *args, *outputs]
+    return loaded, call, [plan, template, *constants, *args, *outputs, *codes]
 
 
 def compile_graph(graph: Graph, guards: Sequence[Guard] = ()) -> Any:

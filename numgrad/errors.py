@@ -58,6 +58,10 @@ class Where(NamedTuple):
         """The text of the line, stripped; empty where the file can't be read."""
         return linecache.getline(self.file, self.line).strip()
 
+    def short(self) -> str:
+        """File name and line, as in a printed graph."""
+        return f"{os.path.basename(self.file)}:{self.line}"
+
     def __str__(self) -> str:
         place = f"{self.file}:{self.line} in {self.function}"
         source = self.source

@@ -154,7 +154,7 @@ class Variant:
         scalars = self._scalar_outputs()
         single = len(scalars) == 1
         loaded, call, keep = load(
-            header, code, self.args, scalars, not single, t.constants
+            header, code, self.args, scalars, not single, t.constants, t.captures.codes
         )
         timing.load = time.perf_counter() - start
         self.program = Program(t.graph, header, loaded, call, timing, self.key, keep)
@@ -197,7 +197,7 @@ class Variant:
     def _interpret(self, leaves: Sequence[Any]) -> Any:
         """The NumPy backend: the same checks, then the interpreter."""
         captures = self.trace.captures
-        if not captures.check():
+        if not captures.check() or not captures.same_code():
             return MISS
         values = [*leaves, *map(plain, captures.read())]
         if abstract(values).key != self.trace.signature.key:

@@ -17,13 +17,14 @@ Domain = tuple
 F8, F4, I8, I4, BOOL = (np.dtype(t) for t in ("f8", "f4", "i8", "i4", "?"))
 
 # domains: ("real", lo, hi), ("signed", lo, hi) with a random sign, ("int", lo, hi) excluding hi,
-# ("whole", lo, hi) whole numbers as floats, ("bool",)
+# ("whole", lo, hi) whole numbers as floats, ("ranked", gap) all different, ("bool",)
 WIDE = ("real", -2.0, 2.0)
 APART = ("signed", 0.2, 2.0)
 POSITIVE = ("real", 0.3, 3.0)
 UNIT = ("real", 0.1, 0.9)
 INNER = ("signed", 0.1, 0.8)
 FLAG = ("bool",)
+RANKED = ("ranked", 0.1)
 
 
 @dataclass(frozen=True)
@@ -169,22 +170,27 @@ AXES = rows(
     (((3, 4),), {"axes": (1,)}),
     (((3, 4, 2),), {"axes": (0, 2)}),
     (((3, 4),), {"axes": (0, 1)}),
-    (((20,),), {"axes": (0,)}),
+    (((7, 300),), {"axes": (1,)}),
+    (((300, 7),), {"axes": (0,)}),
+    (((40, 60),), {"axes": (0, 1)}),
 )
 EMPTY = rows((((0, 3),), {"axes": (0,)}), (((0, 3),), {"axes": (1,)}))
 SLICES = rows(
     (((6,),), {"start": (1,), "step": (2,), "shape": (3,)}),
     (((3, 4),), {"start": (2, 1), "step": (-1, 1), "shape": (3, 2)}),
     (((3, 4),), {"start": (1, 0), "step": (1, 1), "shape": (0, 4)}),
+    (((60, 40),), {"start": (58, 1), "step": (-2, 3), "shape": (29, 12)}),
 )
 PLACES = rows(
     (((3,),), {"start": (1,), "step": (1,), "shape": (6,)}),
     (((2, 2),), {"start": (1, 3), "step": (1, -1), "shape": (3, 4)}),
     (((0, 2),), {"start": (0, 1), "step": (1, 1), "shape": (2, 4)}),
+    (((50, 30),), {"start": (3, 31), "step": (1, -1), "shape": (60, 33)}),
 )
 HOLES = rows(
     (((3,),), {"start": (1,), "step": (2,), "shape": (7,)}),
     (((2, 2),), {"start": (0, 3), "step": (2, -2), "shape": (3, 4)}),
+    (((30, 20),), {"start": (1, 40), "step": (3, -2), "shape": (95, 41)}),
 )
 LEAF = (F8, F4, I8)
 
@@ -278,7 +284,8 @@ CASES: dict[str, Case] = {
         variants=rows(
             (((3, 1),), {"shape": (3, 4)}),
             (((1, 1),), {"shape": (2, 3)}),
-            (((1,),), {"shape": (20,)}),
+            (((40, 1),), {"shape": (40, 50)}),
+            (((1, 40),), {"shape": (50, 40)}),
             (((3, 1),), {"shape": (3, 0)}),
         ),
     ),
@@ -291,6 +298,7 @@ CASES: dict[str, Case] = {
             (((),), {"shape": (1, 1)}),
             (((12,),), {"shape": (3, 1, 4)}),
             (((0, 3),), {"shape": (5, 0)}),
+            (((40, 50),), {"shape": (20, 100)}),
         ),
     ),
     "transpose": Case(
@@ -301,6 +309,7 @@ CASES: dict[str, Case] = {
             (((3, 4),), {"perm": (1, 0)}),
             (((2, 3, 4),), {"perm": (2, 0, 1)}),
             (((0, 3),), {"perm": (1, 0)}),
+            (((60, 50),), {"perm": (1, 0)}),
         ),
     ),
     "slice": Case(cut, (WIDE,), True, variants=SLICES),
@@ -314,6 +323,8 @@ CASES: dict[str, Case] = {
             (((3,), (2,), (4,)), {"axis": 0}),
             (((2, 3), (2, 1), (2, 4)), {"axis": 1}),
             (((2, 3), (0, 3), (1, 3)), {"axis": 0}),
+            (((50, 9), (60, 9), (70, 9)), {"axis": 0}),
+            (((9, 50), (9, 60), (9, 70)), {"axis": 1}),
         ),
     ),
     # leaves
@@ -321,12 +332,14 @@ CASES: dict[str, Case] = {
         lambda *, axis, shape, dtype: np.indices(shape)[axis].astype(dtype),
         {"axis": 0, "shape": (5,)},
         {"axis": 1, "shape": (3, 4)},
+        {"axis": 1, "shape": (30, 90)},
     ),
     "basis": leaf(
         unit_directions,
         {"offset": 0, "shape": (4, 4)},
         {"offset": 2, "shape": (9, 2, 3)},
         {"offset": 1, "shape": (3,)},
+        {"offset": 3, "shape": (60, 50)},
     ),
     "dim": leaf(lambda *, value, shape, dtype: dtype.type(value), {"value": 7, "shape": ()}),
     # indexing
@@ -345,6 +358,8 @@ CASES: dict[str, Case] = {
             (((4, 3), (2, 2)), {}),
             (((4, 2), ()), {}),
             (((4, 2), (0,)), {}),
+            (((4, 30), (100,)), {}),
+            (((400,), (500,)), {}),
         ),
     ),
     "scatter_add": Case(
@@ -356,6 +371,8 @@ CASES: dict[str, Case] = {
             (((2, 2, 3), (2, 2)), {"size": 5}),
             (((2,), ()), {"size": 4}),
             (((0, 2), (0,)), {"size": 4}),
+            (((100, 30), (100,)), {"size": 4}),
+            (((500,), (500,)), {"size": 40}),
         ),
     ),
     "matmul": Case(
@@ -368,12 +385,15 @@ CASES: dict[str, Case] = {
             (((2, 3, 2), (2, 2, 3)), {}),
             (((2, 0), (0, 3)), {}),
             (((20, 18), (18, 17)), {}),
+            (((40, 60), (60, 1)), {}),
+            (((40, 2), (2, 50)), {}),
+            (((30, 3, 3), (30, 3, 3)), {}),
         ),
     ),
     # reductions
     "reduce_sum": Case(reduction(np.sum), (WIDE,), True, variants=AXES + EMPTY),
-    "reduce_max": Case(reduction(np.max), (WIDE,), False, variants=AXES),
-    "reduce_min": Case(reduction(np.min), (WIDE,), False, variants=AXES),
+    "reduce_max": Case(reduction(np.max), (RANKED,), False, variants=AXES),
+    "reduce_min": Case(reduction(np.min), (RANKED,), False, variants=AXES),
     "reduce_any": Case(reduction(np.any), (FLAG,), dtypes=(BOOL,), variants=AXES + EMPTY),
     "reduce_all": Case(reduction(np.all), (FLAG,), dtypes=(BOOL,), variants=AXES + EMPTY),
     "reduce_prod": Case(
@@ -381,18 +401,24 @@ CASES: dict[str, Case] = {
         (APART,),
         True,
         variants=rows(
-            (((5,),), {"axes": (0,)}), (((3, 4),), {"axes": (1,)}), (((0, 3),), {"axes": (0,)})
+            (((5,),), {"axes": (0,)}),
+            (((3, 4),), {"axes": (1,)}),
+            (((0, 3),), {"axes": (0,)}),
+            (((40, 10),), {"axes": (1,)}),
+            (((10, 40),), {"axes": (0,)}),
         ),
     ),
     "recurrence": Case(
         recur,
-        (WIDE, WIDE),
+        (UNIT, WIDE),
         True,
         variants=rows(
             (((5,), (5,)), {"axis": 0, "reverse": False}),
             (((3, 4), (3, 4)), {"axis": 1, "reverse": True}),
             (((3, 4), (3, 4)), {"axis": 0, "reverse": False}),
             (((0, 3), (0, 3)), {"axis": 0, "reverse": False}),
+            (((7, 90), (7, 90)), {"axis": 1, "reverse": False}),
+            (((90, 7), (90, 7)), {"axis": 0, "reverse": True}),
         ),
     ),
     # special functions
@@ -409,7 +435,8 @@ CASES: dict[str, Case] = {
     "xlog1py": binary(sc.xlog1py, WIDE, POSITIVE),
 }
 
-ELEMENTWISE_SHAPES: tuple[tuple[int, ...], ...] = ((), (3,), (3, 4), (0, 3))
+# written out element by element: the first two; as loops over vectors with a rest: the third
+ELEMENTWISE_SHAPES: tuple[tuple[int, ...], ...] = ((), (3,), (5, 67), (0, 3))
 
 
 def variants(name: str) -> tuple[Variant, ...]:
@@ -418,6 +445,18 @@ def variants(name: str) -> tuple[Variant, ...]:
     if case.variants:
         return case.variants
     return tuple(Variant((shape,) * len(case.domains)) for shape in ELEMENTWISE_SHAPES)
+
+
+def small_variants(name: str) -> tuple[Variant, ...]:
+    """A few that compile quickly."""
+    rows = variants(name)
+    return rows[:2] if CASES[name].variants else rows[1:2]
+
+
+def narrow_variants(name: str) -> tuple[Variant, ...]:
+    """Those that show how another dtype is handled: one written out, one in loops."""
+    rows = variants(name)
+    return (rows[0], rows[-1]) if CASES[name].variants else rows[1:3]
 
 
 def draw(rng: np.random.Generator, domain: Domain, shape: tuple, dtype: np.dtype) -> np.ndarray:
@@ -429,6 +468,9 @@ def draw(rng: np.random.Generator, domain: Domain, shape: tuple, dtype: np.dtype
         return np.asarray(rng.integers(domain[1], domain[2], shape), dtype)
     if kind == "whole":
         return np.asarray(rng.integers(domain[1], domain[2], shape)).astype(dtype)
+    if kind == "ranked":
+        order = rng.permutation(int(np.prod(shape)))
+        return (domain[1] * order).reshape(shape).astype(dtype)
     values = rng.uniform(domain[1], domain[2], shape)
     if kind == "signed":
         values = values * rng.choice([-1.0, 1.0], shape)

@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from backends import BACKENDS, Arrays, Run, run_numpy
-from op_cases import CASES, F4, F8, Variant, arguments, variants
+from backends import BACKENDS, Arrays, run_numpy
+from op_cases import (
+    CASES,
+    F4,
+    F8,
+    Variant,
+    arguments,
+    narrow_variants,
+    small_variants,
+    variants,
+)
 
 from numgrad import autodiff
 from numgrad.ir.graph import Aval, Graph, Node, check, const, input_node
 from numgrad.ops import OPS
 from numgrad.reference import evaluate
-
-@pytest.fixture(params=list(BACKENDS))
-def run(request: pytest.FixtureRequest) -> Run:
-    return BACKENDS[request.param]
-
 
 # ----- one graph for everything about an op ----------------------------------------------------
 
@@ -84,7 +89,7 @@ class Problem:
         picked = [n for k in names or self.outputs for n in self.outputs[k]]
         return Graph(self.nodes, picked)
 
-    def solve(self, run: Run) -> dict[str, Arrays]:
+    def solve(self, run: Callable[..., Arrays]) -> dict[str, Arrays]:
         graph = self.graph()
         check(graph)
         flat = iter(run(graph, self.values))
@@ -137,9 +142,7 @@ def differences(line: Callable[[float], Any], h: float = 0.02) -> np.ndarray:
         t = h / 2**k
         table.append((np.asarray(line(t), float) - np.asarray(line(-t), float)) / (2 * t))
     for order in range(1, 5):
-        table = [
-            b + (b - a) / (4.0**order - 1) for a, b in zip(table[:-1], table[1:], strict=True)
-        ]
+        table = [b + (b - a) / (4.0**order - 1) for a, b in pairwise(table)]
     return table[0]
 
 
@@ -155,21 +158,26 @@ def inner(a: Arrays, b: Arrays) -> float:
     return float(sum(np.sum(x * y) for x, y in zip(a, b, strict=True)))
 
 
-ROWS = [
-    pytest.param(name, variant, id=f"{name}-{i}")
-    for name in CASES
-    for i, variant in enumerate(variants(name))
-]
+def rows(native: Callable[[str], tuple[Variant, ...]] = variants) -> list:
+    """(backend, op, variant): all variants in the interpreter, those of `native` compiled."""
+    table = []
+    for name in CASES:
+        for i, variant in enumerate(variants(name)):
+            for backend in BACKENDS:
+                if backend == "numpy" or variant in native(name):
+                    table.append(pytest.param(backend, name, variant, id=f"{backend}-{name}-{i}"))
+    return table
 
 
 def test_every_op_has_a_row() -> None:
     assert set(CASES) == set(OPS)
 
 
-@pytest.mark.parametrize(("name", "variant"), ROWS)
-def test_float64(run: Run, name: str, variant: Variant) -> None:
+@pytest.mark.parametrize(("backend", "name", "variant"), rows())
+def test_float64(backend: str, name: str, variant: Variant) -> None:
     """Values against NumPy; both modes and four nestings against each other and the reference."""
     case = CASES[name]
+    run = BACKENDS[backend]
     problem = Problem(name, variant, case.dtypes[0])
     before = [a.copy() for a in problem.values]
     got = problem.solve(run)
@@ -200,13 +208,13 @@ def test_float64(run: Run, name: str, variant: Variant) -> None:
         close(a, b, 1e-10, "reverse over forward, reverse over reverse")
 
 
-@pytest.mark.parametrize(("name", "variant"), [r for r in ROWS if len(CASES[r.values[0]].dtypes) > 1])
-def test_other_dtypes(run: Run, name: str, variant: Variant) -> None:
+@pytest.mark.parametrize(("backend", "name", "variant"), rows(narrow_variants))
+def test_other_dtypes(backend: str, name: str, variant: Variant) -> None:
     """The same results in the narrower types, and the types themselves."""
     case = CASES[name]
     for dtype in case.dtypes[1:]:
         narrow = Problem(name, variant, dtype)
-        got = narrow.solve(run)
+        got = narrow.solve(BACKENDS[backend])
         if dtype != F4:
             want = case.ref(*narrow.args, **narrow.params)
             np.testing.assert_array_equal(got["y"][0], want)
@@ -219,8 +227,8 @@ def test_other_dtypes(run: Run, name: str, variant: Variant) -> None:
                 close(a, b, case.rtol32 * (1 if k == "y" else 10), k)
 
 
-@pytest.mark.parametrize(("name", "variant"), ROWS)
-def test_vmap(run: Run, name: str, variant: Variant) -> None:
+@pytest.mark.parametrize(("backend", "name", "variant"), rows(small_variants))
+def test_vmap(backend: str, name: str, variant: Variant) -> None:
     """A batched graph against a loop, each choice of batched arguments."""
     problem = Problem(name, variant, CASES[name].dtypes[0])
     count = len(problem.x)
@@ -230,21 +238,21 @@ def test_vmap(run: Run, name: str, variant: Variant) -> None:
     outputs = [n for k in names for n in problem.outputs[k]]
     others = [
         arguments(name, variant, problem.dtype, seed + 77) if seed else problem.args
-        for seed in range(3)
+        for seed in range(2)
     ]
     nodes = list(problem.nodes)
     batched_nodes = []
     for i in range(count):
         stacked = np.stack([o[i] for o in others])
         batched_nodes.append(problem.new(stacked))
-    choices = [c for c in np.ndindex(*(2,) * count) if any(c)]
+    choices = [c for c in np.ndindex(*(2,) * count) if sum(c) in (1, count)]
     results: list[Node] = []
     for choice in choices:
         mapped = {problem.x[i]: batched_nodes[i] for i in range(count) if choice[i]}
-        results += autodiff.vmap(outputs, mapped, 3)
+        results += autodiff.vmap(outputs, mapped, 2)
     graph = Graph(problem.nodes, results)
     check(graph)
-    got = iter(run(graph, problem.values))
+    got = iter(BACKENDS[backend](graph, problem.values))
     plain = Graph(nodes, outputs)
     for choice in choices:
         loop = []
@@ -258,10 +266,19 @@ def test_vmap(run: Run, name: str, variant: Variant) -> None:
 # ----- round points: where a rule that selects could select the wrong thing ----------------------
 
 ROUND = np.array([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0])
-GRIDDED = [
-    n for n, c in CASES.items() if not c.variants and not c.flat and c.domains[0] not in (("bool",),)
-    and n != "copysign" and c.dtypes[0] == F8 and OPS[n].aval(*[Aval((), F8)] * len(c.domains)).dtype == F8
-]  # fmt: skip
+
+
+def gridded() -> list[str]:
+    """The differentiable elementwise ops (copysign is smooth along a line through its kink)."""
+    return [
+        name
+        for name, case in CASES.items()
+        if not case.variants
+        and not case.flat
+        and case.dtypes[0] == F8
+        and OPS[name].aval(*[Aval((), F8)] * len(case.domains)).dtype == F8
+        and name not in ("copysign", "select")
+    ]
 
 
 def second_difference(line: Callable[[float], Any], h: float) -> np.ndarray:
@@ -271,14 +288,13 @@ def second_difference(line: Callable[[float], Any], h: float) -> np.ndarray:
         for k in range(4)
     ]
     for order in range(1, 4):
-        table = [
-            b + (b - a) / (4.0**order - 1) for a, b in zip(table[:-1], table[1:], strict=True)
-        ]
+        table = [b + (b - a) / (4.0**order - 1) for a, b in pairwise(table)]
     return table[0]
 
 
-@pytest.mark.parametrize("name", GRIDDED)
-def test_round_points(run: Run, name: str) -> None:
+@pytest.mark.parametrize("backend", list(BACKENDS))
+@pytest.mark.parametrize("name", gridded())
+def test_round_points(backend: str, name: str) -> None:
     """First and second derivatives at 0, 1, equal arguments...: wherever the op is smooth.
 
     A point counts as smooth where differences with two step sizes agree.
@@ -307,7 +323,7 @@ def test_round_points(run: Run, name: str) -> None:
         *autodiff.jvp(gradient, x, t),
         *autodiff.vjp(gradient, t, x),
     ]
-    got = run(Graph(nodes, [jv, jvv, *rest]), [*points, *v])
+    got = BACKENDS[backend](Graph(nodes, [jv, jvv, *rest]), [*points, *v])
     assert smooth.sum() >= (1 if count == 1 else 5)
     np.testing.assert_allclose(got[0][smooth], first[smooth], rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose(got[1][smooth], second[smooth], rtol=1e-5, atol=1e-5)

@@ -170,7 +170,7 @@ class LoopEmitter:
         return b.dim(size)
 
     def _pointer(self, node: Node) -> None:
-        if node not in self.base and node.op is not CONST:
+        if node not in self.base:
             self.base[node] = self.b.load_slot(self.pointers[node], "ptr")
 
     # -- loops -------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from ..ir.dims import DimLike
 from ..ir.graph import Aval, Node
 from .declare import add_any, general, lift
 from .lower import Call, Index, fixed
-from .shape import expand, reshape, transpose
+from .shape import expand, reduce_sum, reshape, transpose
 
 
 def swap_last(x: Node) -> Node:

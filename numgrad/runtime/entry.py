@@ -27,6 +27,7 @@ import numpy as np
 
 from ..cache import source_fingerprint, store
 from ..emit import table as tb
+from ..errors import InternalError
 from . import engine, threads
 
 MISS = object()  # the arguments are not what the program was compiled for
@@ -34,7 +35,7 @@ BAD_INDEX = object()  # an index was out of bounds during the run
 
 # plan slots
 P_NARGS, P_PREP, P_RUN, P_TABLE, P_NOUT, P_DRIVER, P_TUPLE = range(7)
-P_ARRAY_TYPE, P_INT_TYPE, P_MISS, P_BAD, P_TEMPLATE, P_RELEASE, P_START = range(7, 14)
+P_ARRAY_TYPE, P_INT_TYPE, P_MISS, P_BAD, P_TEMPLATE, P_RELEASE, P_START, P_WATCH = range(7, 15)
 P_FIRST = 16
 ARG_SLOTS = 6  # kind, ndim, dtype or type, second type, flags, table slot
 OUT_SLOTS = 4  # is scalar, ndim, dtype, table slot
@@ -105,7 +106,24 @@ entry:
   %argwords = mul i64 %want, {ARG_SLOTS}
   %outspecs = getelementptr i64, ptr %argspecs, i64 %argwords
   %same = icmp eq i64 %want, %nargs
-  br i1 %same, label %init, label %miss
+  %watched = call i64 @at(ptr %plan, i64 {P_WATCH})
+  %outwords = mul i64 %nout, {OUT_SLOTS}
+  %watches = getelementptr i64, ptr %outspecs, i64 %outwords
+  br i1 %same, label %watch, label %miss
+
+watch:
+  %wi = phi i64 [ 0, %entry ], [ %wi2, %watch2 ]
+  %wmore = icmp slt i64 %wi, %watched
+  br i1 %wmore, label %watch2, label %init
+watch2:
+  %wo = shl i64 %wi, 1
+  %wp = getelementptr i64, ptr %watches, i64 %wo
+  %place = call ptr @pt(ptr %wp, i64 0)
+  %expected = call i64 @at(ptr %wp, i64 1)
+  %present = call i64 @at(ptr %place, i64 0)
+  %unchanged = icmp eq i64 %present, %expected
+  %wi2 = add i64 %wi, 1
+  br i1 %unchanged, label %watch, label %miss
 
 init:
   %bytes = shl i64 %size, 3
@@ -481,9 +499,15 @@ def build_plan(
     prep: int,
     run: int,
     as_tuple: bool,
+    codes: Sequence[tuple[Any, Any]] = (),
 ) -> np.ndarray:
-    """The plan array of one program; the caller keeps everything it points to alive."""
-    plan = np.zeros(P_FIRST + ARG_SLOTS * len(args) + OUT_SLOTS * len(outputs), np.int64)
+    """The plan array of one program; the caller keeps everything it points to alive.
+
+    `codes` are pairs of a Python function and the code object that it has to have.
+    """
+    size = P_FIRST + ARG_SLOTS * len(args) + OUT_SLOTS * len(outputs) + 2 * len(codes)
+    plan = np.zeros(size, np.int64)
+    plan[P_WATCH] = len(codes)
     plan[P_NARGS], plan[P_PREP], plan[P_RUN] = len(args), prep, run
     plan[P_TABLE], plan[P_NOUT], plan[P_TUPLE] = len(template), len(outputs), int(as_tuple)
     plan[P_ARRAY_TYPE], plan[P_INT_TYPE] = id(np.ndarray), id(int)
@@ -506,7 +530,22 @@ def build_plan(
     for (scalar, ndim, dtype), slot in zip(outputs, output_slots, strict=True):
         plan[at : at + OUT_SLOTS] = [int(scalar), ndim, id(np.dtype(dtype)), slot]
         at += OUT_SLOTS
+    for function, code in codes:
+        plan[at : at + 2] = [id(function) + _code_offset(), id(code)]
+        at += 2
     return plan
+
+
+@functools.cache
+def _code_offset() -> int:
+    """Where a function object keeps its code: found by looking for it."""
+    code = _code_offset.__wrapped__.__code__
+    start = id(_code_offset.__wrapped__)
+    size = type(_code_offset.__wrapped__).__basicsize__
+    for offset in range(16, size, 8):
+        if ctypes.c_int64.from_address(start + offset).value == id(code):
+            return offset
+    raise InternalError("a Python function does not hold its code where it was looked for")
 
 
 def make_callable(plan: np.ndarray) -> Any:

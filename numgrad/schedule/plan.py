@@ -180,6 +180,8 @@ def is_scalar_program(graph: Graph) -> bool:
         if n is None or n > 1024:
             return False
         lower = node.op.lower
+        if isinstance(lower, Gather) and node.args[0].op is not INPUT:
+            return False  # a computed position needs its operand in memory
         if isinstance(lower, Reduce):
             n = max(n, _small(node.args[0].shape) or 1)
         elif isinstance(lower, Call):
@@ -348,7 +350,7 @@ class Scheduler:
         return [Element(r.source, ix, NO_WINDOW) for r in stage.roots for ix in indices]
 
     def in_memory(self, node: Node) -> bool:
-        return node.op is INPUT or node in self.stored
+        return node.op is INPUT or (node in self.stored and node.op is not CONST)
 
     def _collapsible(self, stage: LoopStage, whole: Index) -> bool:
         """Every access runs through memory in the order of the loops."""

@@ -39,7 +39,7 @@ from .rules import (
     value_of,
 )
 
-# ----- every elementwise op --------------------------------------------------------------------
+# ----- every elementwise op -------------------------------------------------------------------
 
 
 @rule(*(op.name for op in ELEMENTWISE))
@@ -63,9 +63,7 @@ def broadcast_last(node: Node) -> Node | None:
         elif a.op is not CONST:
             return None
     full = node.shape
-    small = tuple(
-        [1 if all(s[k] == 1 for s in inner) else d for k, d in enumerate(full)]
-    )
+    small = tuple([1 if all(s[k] == 1 for s in inner) else d for k, d in enumerate(full)])
     if small == full:
         return None
     args = [
@@ -86,7 +84,7 @@ def constant_second(node: Node) -> Node | None:
     return None
 
 
-# ----- sums ---------------------------------------------------------------------------------------
+# ----- sums -----------------------------------------------------------------------------------
 
 
 @rule("add")
@@ -190,7 +188,7 @@ def common_factor(node: Node) -> Node | None:
     return None
 
 
-# ----- products --------------------------------------------------------------------------------------
+# ----- products -------------------------------------------------------------------------------
 
 
 @rule("mul", "mul_no_nan")
@@ -277,7 +275,7 @@ def select_product(node: Node) -> Node | None:
     return None
 
 
-# ----- quotients ---------------------------------------------------------------------------------------
+# ----- quotients ------------------------------------------------------------------------------
 
 
 @rule("div")
@@ -327,7 +325,7 @@ def multiply_quotient(node: Node) -> Node | None:
     return None
 
 
-# ----- powers, roots, absolute values --------------------------------------------------------------------
+# ----- powers, roots, absolute values ---------------------------------------------------------
 
 
 @rule("power")
@@ -399,7 +397,7 @@ def clip_again(node: Node) -> Node | None:
     return apply(node.op, (x.args[0], bound))
 
 
-# ----- selection, logic, dtype -----------------------------------------------------------------------------
+# ----- selection, logic, dtype ----------------------------------------------------------------
 
 
 @rule("select")

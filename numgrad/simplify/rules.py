@@ -63,7 +63,7 @@ def rule_table() -> list[tuple[str, str]]:
     return list(table.items())
 
 
-# ----- reading nodes ------------------------------------------------------------------------
+# ----- reading nodes --------------------------------------------------------------------------
 
 
 def value_of(node: Node) -> float | int | bool | None:

@@ -140,6 +140,8 @@ class Captured:
     Attributes
     ----------
     captures : list of Capture
+    codes : list of (function, code)
+        Functions of the user, and the code that they had (see `same_code`).
     """
 
     def __init__(
@@ -147,6 +149,7 @@ class Captured:
     ) -> None:
         self.concrete = frozenset(concrete)
         self.captures: list[Capture] = []
+        self.codes: list[tuple[types.FunctionType, types.CodeType]] = []
         self._checks = Checks()
         self._functions: dict[int, _Function] = {}
         self._places: dict[Path, _Entry] = {}
@@ -166,13 +169,25 @@ class Captured:
         ]
         self._object_attributes()
         self._spread()
-        self.check: Callable[[], bool] = self._checks.compile_check()
-        self.read: Callable[[], list[Any]] = self._checks.compile_read()
+
+    @functools.cached_property
+    def check(self) -> Callable[[], bool]:
+        """``check()``: everything captured that is not an input is as it was."""
+        return self._checks.compile_check()
+
+    @functools.cached_property
+    def read(self) -> Callable[[], list[Any]]:
+        """``read()``: the present values of the captures."""
+        return self._checks.compile_read()
 
     @property
     def trivial(self) -> bool:
         """Nothing that is captured can change: there is nothing to read and to compare."""
         return not self.captures and self.check is always
+
+    def same_code(self) -> bool:
+        """Whether the functions still have the code that was traced."""
+        return all([function.__code__ is code for function, code in self.codes])
 
     # ---- looking through ----------------------------------------------------------------
 
@@ -226,7 +241,7 @@ class Captured:
             self._checks.identity(place.source, value)
         if isinstance(value, types.FunctionType):
             # IPython's autoreload puts new code into the old function.
-            self._checks.identity(f"{self._checks.name(value)}.__code__", value.__code__)
+            self.codes.append((value, value.__code__))
 
     def _number(self, value: Any, place: _Place) -> _Entry:
         if place.path in self.concrete or not place.source:
@@ -241,7 +256,8 @@ class Captured:
     def _method(self, value: types.MethodType, place: _Place, root: bool) -> _Entry:
         function, owner = value.__func__, value.__self__
         self._object(owner, f"{type(owner).__name__} object")
-        if isinstance(function, types.FunctionType) and (root or codescan.is_user_function(function)):
+        own = isinstance(function, types.FunctionType)
+        if own and (root or codescan.is_user_function(function)):
             record = self._function(function)
             return _Entry(
                 lambda: types.MethodType(self._rebuild(record), owner), depends=[record]
@@ -362,13 +378,21 @@ class Captured:
             entry = self._variable(value, place, names.free.get(name, {()}))
             record.parts.append(_Slot("cell", cell, value, entry))
         own = self._checks.name(function)
+        if function.__defaults__ is not None:
+            self._checks.identity(f"{own}.__defaults__", function.__defaults__)
+        # Numbers there stay literals: a function gets new defaults by being defined again.
         for k, value in enumerate(function.__defaults__ or ()):
+            if _is_plain_value(value):
+                continue
             place = _Place(("default", id(function), k), f"{own}.__defaults__[{k}]",
                            _default_name(function, k))  # fmt: skip
             record.parts.append(_Slot("default", k, value, self._value(value, place)))
         for name, value in (function.__kwdefaults__ or {}).items():
             place = _Place(("kwdefault", id(function), name),
                            f"{own}.__kwdefaults__[{name!r}]", name)  # fmt: skip
+            if _is_plain_value(value):
+                self._guard(value, place)
+                continue
             record.parts.append(_Slot("kwdefault", name, value, self._value(value, place)))
         return record
 
@@ -622,7 +646,7 @@ class Captured:
             original.update({k: before.get(id(x), x) for k, x in copy.items()})
 
 
-# ---- kinds of values -----------------------------------------------------------------------
+# ---- kinds of values -------------------------------------------------------------------------
 
 
 def _is_input(value: Any) -> bool:

@@ -88,7 +88,7 @@ class Checks:
 
     def _compile(self, source: str, name: str) -> Callable[[], Any]:
         space: dict[str, Any] = dict(self._space)
-        exec(compile(source, "<numgrad captures>", "exec"), space)  # noqa: S102
+        exec(compile(source, "<numgrad captures>", "exec"), space)
         function: types.FunctionType = space[name]
         return function
 

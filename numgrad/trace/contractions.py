@@ -50,7 +50,7 @@ def _check_inner(x: Node, y: Node, dx: DimLike, dy: DimLike, name: str, scope: S
         )
 
 
-# ----- matmul and dot ---------------------------------------------------------------------
+# ----- matmul and dot -------------------------------------------------------------------------
 
 
 @implements(np.linalg.matmul)
@@ -118,9 +118,17 @@ def vdot(a: Any, b: Any) -> Any:
     return wrap(matmul_nodes(x, y, scope))
 
 
-@implements(np.linalg.vecdot, np.vecdot)
+@implements(np.linalg.vecdot)
 def vecdot(x1: Any, x2: Any, axis: Any = -1) -> Any:
     return (as_tracer(x1) * x2).sum(axis=axis)
+
+
+def matvec(x1: Any, x2: Any) -> Any:
+    return matmul(x1, as_tracer(x2)[..., None])[..., 0]
+
+
+def vecmat(x1: Any, x2: Any) -> Any:
+    return matmul(as_tracer(x1)[..., None, :], x2)[..., 0, :]
 
 
 @implements(np.inner)
@@ -161,7 +169,7 @@ def kron(a: Any, b: Any) -> Any:
     return wrap(sh.reshape(full.node, tuple(n * m for n, m in zip(xs, ys, strict=True))))
 
 
-# ----- tensordot ----------------------------------------------------------------------------
+# ----- tensordot ------------------------------------------------------------------------------
 
 
 def _tensordot(
@@ -223,7 +231,8 @@ def _subscripts(text: str, nodes: Sequence[Node]) -> tuple[list[str], str]:
         raise wrong(f"np.einsum: {text!r} is for {len(inputs)} operands, {len(nodes)} were given")
     if "..." in text:
         spare = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c not in text]
-        counts = [n.ndim - len(s) + 3 if "..." in s else 0 for s, n in zip(inputs, nodes, strict=True)]
+        pairs = zip(inputs, nodes, strict=True)
+        counts = [n.ndim - len(s) + 3 if "..." in s else 0 for s, n in pairs]
         most = max(counts)
         letters = "".join(spare[:most])
         inputs = [
@@ -298,7 +307,7 @@ def _stretched(x: Node, sx: str, y: Node, sy: str, scope: Scope) -> tuple[Node, 
     return broadcast_to(x, tuple(xs), scope), broadcast_to(y, tuple(ys), scope)
 
 
-# ----- diagonals and triangles ------------------------------------------------------------------
+# ----- diagonals and triangles ----------------------------------------------------------------
 
 
 def diagonal_node(node: Node, offset: int, axis1: int, axis2: int, scope: Scope) -> Node:

@@ -38,7 +38,7 @@ from .value import (
     wrap,
 )
 
-# ----- the dispatcher ------------------------------------------------------------------------
+# ----- the dispatcher -------------------------------------------------------------------------
 
 _ALTERNATIVES = {
     "unwrap": "use np.mod and np.diff",
@@ -97,7 +97,7 @@ def _traced_in(values: Iterable[Any]) -> list[Value]:
     return found
 
 
-# ----- selection ---------------------------------------------------------------------------------
+# ----- selection ------------------------------------------------------------------------------
 
 
 @implements(np.where)
@@ -155,7 +155,7 @@ def positive(x: Any) -> Any:
     return call_ufunc(np.positive, (x,)) if as_tracer(x).dtype != BOOL else as_tracer(x)
 
 
-# ----- rounding and the like ----------------------------------------------------------------------
+# ----- rounding and the like ------------------------------------------------------------------
 
 
 @implements(np.round, np.around)
@@ -272,7 +272,7 @@ implements(np.isposinf)(_one_infinity(1.0))
 implements(np.isneginf)(_one_infinity(-1.0))
 
 
-# ----- new arrays --------------------------------------------------------------------------------
+# ----- new arrays -----------------------------------------------------------------------------
 
 
 def _like(name: str, value: Any) -> Any:
@@ -345,7 +345,9 @@ def linspace(
     shape = broadcast_shapes([first.shape, last.shape], scope)
     first, last = promote_and_broadcast([first, last], [kind, kind], scope)
     intervals = count - 1 if endpoint else count
-    divisor = filled(intervals if not isinstance(intervals, int) else max(intervals, 1), shape, kind)
+    if isinstance(intervals, int):
+        intervals = max(intervals, 1)
+    divisor = filled(intervals, shape, kind)
     step = ew.div(ew.sub(last, first), divisor)
     full = (count, *shape)
 
@@ -439,7 +441,7 @@ for _f in (np.shares_memory, np.may_share_memory):
     implements(_f)(lambda a, b, *args, **kwargs: a is b)
 
 
-# ----- what the modules below call -----------------------------------------------------------------
+# ----- what the modules below call ------------------------------------------------------------
 
 _BY_NAME = {
     "sum": reductions.sum_, "prod": reductions.prod, "max": reductions.max_,
@@ -455,7 +457,8 @@ def _reduce(name: str, x: Any, kwargs: dict[str, Any]) -> Any:
 
 
 hooks.update(
-    matmul=contractions.matmul, outer=contractions.outer_operands, reduce=_reduce
+    matmul=contractions.matmul, vecdot=contractions.vecdot, matvec=contractions.matvec,
+    vecmat=contractions.vecmat, outer=contractions.outer_operands, reduce=_reduce,
 )
 register_hook("stack", shaping.stack_nested)
 

@@ -115,7 +115,7 @@ def _integer_node(node: Node) -> Node:
     return cast(node, INT64)
 
 
-# ----- integers and slices ---------------------------------------------------------------------
+# ----- integers and slices --------------------------------------------------------------------
 
 
 def wrapped(i: Any, n: DimLike, scope: Scope) -> DimLike:
@@ -167,7 +167,7 @@ def _bound(
     return d if scope.compare("<=", d, highest) else highest
 
 
-# ----- x[key] --------------------------------------------------------------------------------------
+# ----- x[key] ---------------------------------------------------------------------------------
 
 
 def getitem(x: Value, key: Any) -> Any:
@@ -239,7 +239,7 @@ def _advanced(node: Node, parts: list[Any], scope: Scope) -> Node:
     free = [k for k in range(node.ndim) if k not in indexed]
     rank = found.ndim - len(free)
     # Where NumPy puts the axes of the index: in their place if they stand together, else first.
-    front = [p for p in parts[: places[0]]] if adjacent else []
+    front = list(parts[: places[0]]) if adjacent else []
     before = sum(1 for p in front if p is not None)
     perm = (*range(rank, rank + before), *range(rank), *range(rank + before, found.ndim))
     found = sh.transpose(found, perm)
@@ -291,9 +291,9 @@ def _progression(index: np.ndarray, n: DimLike, scope: Scope) -> _Slice | None:
 
 def _flat_position(indices: Sequence[Any], sizes: Shape, scope: Scope) -> Node:
     """Positions in the merged axis, from one index per axis."""
-    if all(isinstance(n, int) for n in sizes) and not any(isinstance(i, Node) for i in indices):
-        if not any(isinstance(i, SymInt) for i in indices):
-            return _constant_position(indices, sizes, scope)
+    plain = not any(isinstance(i, (Node, SymInt)) for i in indices)
+    if plain and all(isinstance(n, int) for n in sizes):
+        return _constant_position(indices, sizes, scope)
     nodes = [_checked_position(i, n, scope) for i, n in zip(indices, sizes, strict=True)]
     try:
         shape = broadcast_shapes([n.shape for n in nodes], scope)
@@ -353,7 +353,7 @@ def _checked_position(index: Any, n: DimLike, scope: Scope) -> Node:
     return ix.wrap_index(index, size=n)
 
 
-# ----- take and its kin -----------------------------------------------------------------------------
+# ----- take and its kin -----------------------------------------------------------------------
 
 
 @implements(np.take)

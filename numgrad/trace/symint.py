@@ -57,7 +57,7 @@ class Guard(NamedTuple):
         return f"{self.left} {self.kind} {self.right}"
 
 
-# ---- dimension arithmetic that needs more than Dim's own -----------------------------------
+# ---- dimension arithmetic that needs more than Dim's own -------------------------------------
 
 
 def exact_divide(a: DimLike, b: DimLike) -> DimLike | None:
@@ -110,7 +110,7 @@ def substitute(d: DimLike, table: dict[int, DimLike]) -> DimLike:
     return total
 
 
-# ---- the scope -----------------------------------------------------------------------------
+# ---- the scope -------------------------------------------------------------------------------
 
 
 class Scope:
@@ -366,7 +366,8 @@ def _compared(kind: str, flip: bool = False) -> Any:
             if other.is_integer():
                 left, right = (int(other), self.dim) if flip else (self.dim, int(other))
                 return self.scope.compare(kind, left, right)
-            return _RELATIONS[kind](other, int(self)) if flip else _RELATIONS[kind](int(self), other)
+            number = int(self)
+            return _RELATIONS[kind](*((other, number) if flip else (number, other)))
         return NotImplemented
 
     return method

@@ -7,6 +7,7 @@ them notes the user's line and hands over to :mod:`numgrad.trace.ufuncs` or
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -22,7 +23,7 @@ from .ufuncs import UFUNCS, array_ufunc, call_ufunc, call_unary
 from .value import (
     Value,
     _local,
-    concretization,
+    concrete,
     dim_node,
     enter,
     force_concrete,
@@ -33,6 +34,10 @@ from .value import (
 )
 
 _TOO_BIG = 10_000
+_KEEP_TRACED = (
+    "leave float() out, use np. functions in place of those of math, and build arrays with "
+    "np.stack([...]) in place of np.array([...])"
+)
 
 
 def _binary(ufunc: np.ufunc, swapped: bool = False) -> Callable[[Any, Any], Any]:
@@ -121,13 +126,14 @@ class Tracer(Value):
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return functions.array_function(func, args, kwargs)
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
-        concretization(
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        known = concrete(
             self,
             "np.array or np.asarray, or an assignment into a plain array,",
             "numgrad can't see into plain NumPy arrays: build the array with np.stack([...]) or "
             "np.concatenate, and leave np.asarray out",
         )
+        return np.array(known, dtype=dtype)
 
     # -- operators -------------------------------------------------------------------------
 
@@ -169,52 +175,54 @@ class Tracer(Value):
 
     # -- what needs a number ----------------------------------------------------------------
 
-    def __bool__(self) -> NoReturn:
-        concretization(
+    def __bool__(self) -> bool:
+        known = concrete(
             self,
             "the truth value (if, while, and, or, not, assert, max, min)",
             "select with np.where(condition, x, y), np.maximum or np.minimum; combine conditions "
             "with & and |",
         )
+        return bool(known)
 
-    def __float__(self) -> NoReturn:
-        concretization(
-            self,
-            "the Python number",
-            "leave float() out, use np. functions in place of those of math, and build arrays "
-            "with np.stack([...]) in place of np.array([...])",
-        )
+    def __float__(self) -> float:
+        return float(concrete(self, "the Python number", _KEEP_TRACED))
 
-    __complex__ = __float__
+    def __complex__(self) -> complex:
+        return complex(concrete(self, "the Python number", _KEEP_TRACED))
 
-    def __int__(self) -> NoReturn:
-        concretization(
+    def __int__(self) -> int:
+        known = concrete(
             self,
             "the Python int",
             "keep it traced: np.floor(x) or x.astype(int); an int argument of the function, or a "
             "length such as x.shape[0], can be an int",
         )
+        return int(known)
 
-    def __index__(self) -> NoReturn:
-        concretization(
+    def __index__(self) -> int:
+        known = concrete(
             self,
             "the Python int (range, a slice bound, a list index, a shape)",
             "pass it as a Python int argument, or use np.where or np.take with a traced index",
         )
+        return operator.index(known)
 
-    def item(self, *args: Any) -> NoReturn:
-        concretization(self, "the Python number (.item())", "keep the traced value itself")
+    def item(self, *args: Any) -> Any:
+        hint = "keep the traced value itself"
+        return concrete(self, "the Python number (.item())", hint).item(*args)
 
-    def tolist(self) -> NoReturn:
-        concretization(self, "the list (.tolist())", "iterate over the array, or index it")
+    def tolist(self) -> Any:
+        hint = "iterate over the array, or index it"
+        return concrete(self, "the list (.tolist())", hint).tolist()
 
-    def tobytes(self, *args: Any) -> NoReturn:
-        concretization(self, "the bytes", "do this outside of the function")
+    def tobytes(self, order: str = "C") -> bytes:
+        return concrete(self, "the bytes", "do this outside of the function").tobytes()
 
     def __format__(self, spec: str) -> str:
-        if spec:
-            concretization(self, "the formatted text", "print outside of the function")
-        return repr(self)
+        if not spec:
+            return repr(self)
+        hint = "print outside of the function"
+        return format(concrete(self, "the formatted text", hint).item(), spec)
 
     # -- containers ------------------------------------------------------------------------------
 
@@ -260,8 +268,8 @@ class Tracer(Value):
     def __deepcopy__(self, memo: Any) -> Any:
         return self
 
-    def __reduce__(self) -> NoReturn:
-        concretization(self, "pickling", "do this outside of the function")
+    def __reduce__(self) -> Any:
+        return concrete(self, "pickling", "do this outside of the function").__reduce__()
 
     def __repr__(self) -> str:
         dtype = self.node.aval.dtype
@@ -371,7 +379,7 @@ class Tracer(Value):
 
     def __getattr__(self, name: str) -> Any:
         # Only reached for what is not defined above.
-        if hasattr(np.ndarray, name):
+        if hasattr(np.ndarray, name) and not name.startswith("__"):
             force_concrete([self])
             unsupported(f"the ndarray attribute .{name} is not supported on traced values")
         raise AttributeError(f"'numpy.ndarray' object has no attribute {name!r} (traced value)")

@@ -107,7 +107,7 @@ def rule(*ufuncs: np.ufunc) -> Callable[[Rule], Rule]:
     return declare
 
 
-# ----- one op each -------------------------------------------------------------------------
+# ----- one op each ----------------------------------------------------------------------------
 
 UFUNCS.update(
     {
@@ -289,7 +289,7 @@ def _ldexp(x: Node, n: Node) -> Node:
     return ew.mul(x, ew.exp2(cast(n, x.dtype)))
 
 
-# ----- rounding ---------------------------------------------------------------------------------
+# ----- rounding -------------------------------------------------------------------------------
 
 
 def _rounding(op: Rule) -> Rule:
@@ -300,7 +300,7 @@ for _ufunc, _op in ((np.floor, ew.floor), (np.ceil, ew.ceil), (np.rint, ew.rint)
                     (np.trunc, ew.trunc)):  # fmt: skip
     UFUNCS[_ufunc] = _rounding(_op)
 
-# ----- logic ---------------------------------------------------------------------------------------
+# ----- logic ----------------------------------------------------------------------------------
 
 
 def truth(x: Node) -> Node:
@@ -344,7 +344,7 @@ def _signbit(x: Node) -> Node:
     return ew.lt(ew.copysign(one, x), const(0, x.aval))
 
 
-# ----- scipy.special ---------------------------------------------------------------------------
+# ----- scipy.special --------------------------------------------------------------------------
 
 
 @_scipy("log_expit")
@@ -374,7 +374,7 @@ def _betaln(x: Node, y: Node) -> Node:
     return ew.sub(ew.add(sp.gammaln(x), sp.gammaln(y)), sp.gammaln(ew.add(x, y)))
 
 
-# ----- __array_ufunc__ ---------------------------------------------------------------------------
+# ----- __array_ufunc__ ------------------------------------------------------------------------
 
 _REDUCTIONS = {
     np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min",
@@ -388,8 +388,8 @@ def array_ufunc(ufunc: np.ufunc, method: str, args: tuple[Any, ...], kwargs: dic
     if kwargs:
         kwargs = _checked(ufunc, method, args, kwargs)
     if method == "__call__":
-        if ufunc is np.matmul:
-            return hooks["matmul"](*args)
+        if ufunc.signature is not None and ufunc.__name__ in hooks:
+            return hooks[ufunc.__name__](*args, **kwargs)
         dtype = kwargs.pop("dtype", None)
         result = call_ufunc(ufunc, args)
         return result if dtype is None else result.astype(dtype)

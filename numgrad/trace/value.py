@@ -13,9 +13,21 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..errors import ConcretizationError, DTypeError, UnsupportedFunctionError, user_where
-from ..ir.graph import INPUT, Aval, Node, const, current_where, input_node, set_where, toposort
+from ..ir.dims import Dim
+from ..ir.graph import (
+    INPUT,
+    Aval,
+    Graph,
+    Node,
+    const,
+    current_where,
+    input_node,
+    set_where,
+    toposort,
+)
 from ..ops import shape as sh
 from ..ops.broadcast import BOOL, FLOAT64, INT64, SUPPORTED, Kind
+from ..reference import evaluate
 from .symint import Scope, SymInt
 
 
@@ -101,7 +113,7 @@ def leaked(value: Value) -> NoReturn:
     raise AssertionError("check always raises")
 
 
-# ----- operands --------------------------------------------------------------------------
+# ----- operands -------------------------------------------------------------------------------
 
 _KIND_OF = {float: float, int: int, bool: BOOL}
 
@@ -162,6 +174,11 @@ def array_node(x: np.ndarray) -> Node:
             where=current_where(),
             hint="convert it with np.asarray, or x.filled(0.0) and np.where with its mask",
         )
+    if x.dtype == object and x.size:
+        # np.arange(n) of a symbolic n makes one; and so does dtype=object around tracers.
+        node = list_node(x.tolist())
+        if node.dtype != object:
+            return node
     if not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="))
     _check_dtype(x.dtype)
@@ -187,7 +204,10 @@ def dim_node(n: SymInt) -> Node:
 def list_node(xs: Sequence[Any]) -> Node:
     """A nested list as an array; tracers in it are stacked."""
     if not contains_tracer(xs):
-        return array_node(np.asarray(xs))
+        plain = np.asarray(xs)
+        if plain.dtype == object:
+            _check_dtype(plain.dtype)
+        return array_node(plain)
     return node_of(_hooks["stack"](xs))
 
 
@@ -230,7 +250,7 @@ def is_traced(x: Any) -> bool:
     return isinstance(x, Value)
 
 
-# ----- for nested transformations -----------------------------------------------------------
+# ----- for nested transformations -------------------------------------------------------------
 
 
 def unwrap(x: Any) -> Node:
@@ -248,31 +268,66 @@ def fresh_inputs(nodes: Sequence[Node]) -> list[Node]:
     return [input_node(i, n.aval) for i, n in enumerate(nodes)]
 
 
-# ----- what a tracer can't be ------------------------------------------------------------------
+# ----- what a tracer can't be -----------------------------------------------------------------
+
+
+def _leaves(nodes: Sequence[Node], scope: Scope) -> tuple[set[Node], set[Any]] | None:
+    """The inputs below some nodes and the captures among them; None if an argument is one."""
+    leaves = {n for n in toposort(nodes) if n.op is INPUT}
+    known = {node for _, node in scope.constants} | set(scope.integers.values())
+    if not all(n in scope.captured or n in known for n in leaves):
+        return None
+    return leaves, {scope.captured[n] for n in leaves if n in scope.captured}
 
 
 def force_concrete(values: Iterable[Any]) -> None:
     """Restart with plain numbers if all these values come from captured variables alone."""
-    nodes = [v.node for v in values if isinstance(v, Value) and v.scope is _local.scope]
     scope = _local.scope
-    if not nodes or scope is None or not scope.captured:
-        return
-    leaves = [n for n in toposort(nodes) if n.op is INPUT]
-    constants = {node for _, node in scope.constants}
-    paths = {scope.captured[n] for n in leaves if n in scope.captured}
-    if paths and all(n in scope.captured or n in constants for n in leaves):
-        raise Restart(paths)
+    nodes = [v.node for v in values if isinstance(v, Value) and v.scope is scope]
+    if nodes and scope is not None:
+        found = _leaves(nodes, scope)
+        if found is not None and found[1]:
+            raise Restart(found[1])
 
 
-def concretization(value: Value, what: str, hint: str) -> NoReturn:
-    """Raise for a tracer that is used where Python needs a number (or restart without it)."""
-    if value.scope is not _local.scope:
+def concrete(value: Value, what: str, hint: str) -> np.ndarray:
+    """The number behind a tracer, where Python needs one.
+
+    There is one if it depends on lengths and int arguments only, which become fixed by that.
+    What comes from captured variables alone gets one by a new start of the trace.
+
+    Raises
+    ------
+    ConcretizationError
+        If the value depends on an argument.
+    """
+    scope, node = value.scope, value.node
+    if scope is not _local.scope:
         leaked(value)
     force_concrete([value])
-    where = user_where()
-    name = value.scope.names.get(value.node)
+    found = _leaves([node], scope)
+    if found is not None:
+        return _evaluated(node, found[0], scope)
+    name = scope.names.get(node)
     shown = f"the traced value {name!r}" if name else "a traced value"
-    raise ConcretizationError(f"{what} of {shown} ({value.node.aval!r})", where=where, hint=hint)
+    raise ConcretizationError(
+        f"{what} of {shown} ({node.aval!r})", where=user_where(), hint=hint
+    )
+
+
+def _evaluated(node: Node, leaves: set[Node], scope: Scope) -> np.ndarray:
+    symbols: set[int] = set()
+    for n in toposort([node]):
+        for d in (*n.aval.shape, *n.params.values()):
+            if isinstance(d, Dim):
+                symbols |= d.symbols()
+    symbols |= {k for k, n in scope.integers.items() if n in leaves}
+    for k in sorted(symbols):
+        scope.specialise(Dim.symbol(k))
+    arrays: dict[Node, Any] = {n: array for array, n in scope.constants}
+    arrays |= {n: scope.hints[k] for k, n in scope.integers.items()}
+    inputs = list(leaves)
+    return evaluate(Graph(inputs, [node]), [arrays[n] for n in inputs], scope.hints)[0]
 
 
 def unsupported(what: str, hint: str | None = None, values: Iterable[Any] = ()) -> NoReturn:
