@@ -86,7 +86,7 @@ def _take_direction(name: str, args: tuple, kwargs: dict[str, Any]) -> tuple[tup
     return args[:-1], args[-1], kwargs
 
 
-# -- the functional forms ------------------------------------------------------------------------
+# -- the functional forms ------------------------------------------------------------
 
 
 def grad(fn: Function, argnums: Argnums = 0) -> Compiled:
@@ -163,7 +163,10 @@ def jvp(fn: Function, argnums: Argnums = 0) -> Compiled:
 
 
 def vjp(fn: Function, argnums: Argnums = 0) -> Compiled:
-    """Reverse mode: ``vjp(fn)(*args, v=g)`` is ``(value, cotangents)`` for the output cotangent g."""
+    """Reverse mode: ``vjp(fn)(*args, v=g)`` is ``(value, cotangents)``.
+
+    `g` is a cotangent in the structure of the output.
+    """
     return _with_direction(fn, "vjp", argnums)
 
 
@@ -192,7 +195,7 @@ def vmap(fn: Function, in_axes: Any = 0) -> Compiled:
 stop_gradient = transforms.stop_gradient
 
 
-# -- the decorator ---------------------------------------------------------------------------------
+# -- the decorator -------------------------------------------------------------------
 
 
 class Differentiable:
@@ -301,5 +304,3 @@ def differentiable(fn: Function | None = None, *, argnums: Argnums = 0) -> Any:
     if fn is None:
         return lambda f: Differentiable(f, argnums)
     return Differentiable(fn, argnums)
-
-

@@ -7,7 +7,8 @@ cotangent is ``None`` here and never leaves this module: callers get real zeros.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from .errors import DerivativeMissing
 from .ir.dims import DimLike, product
@@ -38,8 +39,8 @@ def jvp(
     for node in order:
         if node in active and node not in tangent:
             with at(node.where):
-                _require(node, node.op.jvp)
-                tangent[node] = node.op.jvp(node, [tangent.get(a) for a in node.args])
+                rule = _rule(node, node.op.jvp)
+                tangent[node] = rule(node, [tangent.get(a) for a in node.args])
     return [tangent.get(o) or zeros_like(o) for o in outputs]
 
 
@@ -58,11 +59,11 @@ def vjp(
         if g is None or node not in active or node in targets or node.op is INPUT:
             continue
         with at(node.where):
-            _require(node, node.op.vjp)
+            rule = _rule(node, node.op.vjp)
             needed = [a in active and is_float(a) for a in node.args]
             if not any(needed):
                 continue
-            for a, ga in zip(node.args, node.op.vjp(node, g, needed), strict=True):
+            for a, ga in zip(node.args, rule(node, g, needed), strict=True):
                 if ga is not None:
                     total[a] = add_any(total.get(a), ga)
         if node not in targets:
@@ -70,12 +71,13 @@ def vjp(
     return [total.get(x) or zeros_like(x) for x in wrt]
 
 
-def _require(node: Node, rule: object) -> None:
+def _rule(node: Node, rule: Callable[..., Any] | None) -> Callable[..., Any]:
     if rule is None:
         raise DerivativeMissing(f"{node.op.name} has no derivative rule", where=node.where)
+    return rule
 
 
-# -- many directions at once ------------------------------------------------------------------
+# -- many directions at once ---------------------------------------------------------
 
 
 def vmap(outputs: Sequence[Node], mapped: dict[Node, Node], size: DimLike) -> list[Node]:
@@ -99,7 +101,7 @@ def vmap(outputs: Sequence[Node], mapped: dict[Node, Node], size: DimLike) -> li
         if any(flags):
             with at(node.where):
                 args = [new.get(a, a) for a in node.args]
-                new[node] = node.op.batch(node, args, flags, size)
+                new[node] = _rule(node, node.op.batch)(node, args, flags, size)
     return [new[o] if o in new else lift(o, size) for o in outputs]
 
 

@@ -113,7 +113,7 @@ def _warn_once(kind: str, message: str) -> None:
         warnings.warn(f"numgrad cache: {message}", NumgradCacheWarning, stacklevel=2)
 
 
-# ---- the file format ------------------------------------------------------------------------
+# ---- the file format ---------------------------------------------------------------
 
 
 def _encode(key: str, header: Mapping[str, Any], blobs: Mapping[str, bytes]) -> bytes:
@@ -159,7 +159,7 @@ def _decode(key: str, data: bytes) -> Entry:
     return Entry(key, header, blobs)
 
 
-# ---- the store ------------------------------------------------------------------------------
+# ---- the store ---------------------------------------------------------------------
 
 
 class Store:
@@ -409,7 +409,7 @@ def _remove(path: Path) -> bool:
     return True
 
 
-# ---- the store of this process --------------------------------------------------------------
+# ---- the store of this process -----------------------------------------------------
 
 _store: tuple[tuple[object, ...], Store] | None = None
 
@@ -447,7 +447,7 @@ def clear() -> int:
     return store().clear()
 
 
-# ---- the fingerprint of numgrad itself ------------------------------------------------------
+# ---- the fingerprint of numgrad itself ---------------------------------------------
 
 
 @functools.cache

@@ -43,9 +43,7 @@ class Timing:
 
     @property
     def total(self) -> float:
-        return (
-            self.trace + self.simplify + self.schedule + self.emit + self.llvm + self.load
-        )
+        return self.trace + self.simplify + self.schedule + self.emit + self.llvm + self.load
 
 
 @dataclass
@@ -175,4 +173,3 @@ def compile_graph(graph: Graph, guards: Sequence[Guard] = ()) -> Any:
 
     run.keep = (loaded, keep)  # type: ignore[attr-defined]
     return run
-

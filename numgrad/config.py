@@ -40,7 +40,7 @@ from numgrad.errors import ConfigError
 __all__ = ["Config", "config", "default_cache_dir"]
 
 
-# ---- parsers: text from the environment or a Python value in, a checked value out -----------
+# ---- parsers: text from the environment or a Python value in, a checked value out --
 # Each raises ValueError (or TypeError); Config.__setattr__ turns it into a ConfigError.
 
 

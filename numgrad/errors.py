@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-# ---- where in the user's code ---------------------------------------------------------------
+# ---- where in the user's code ------------------------------------------------------
 
 
 class Where(NamedTuple):
@@ -131,7 +131,7 @@ def _in_modules(namespace: dict[str, object], modules: tuple[str, ...]) -> bool:
     return any(name == module or name.startswith(module + ".") for module in modules)
 
 
-# ---- the base -------------------------------------------------------------------------------
+# ---- the base ----------------------------------------------------------------------
 
 
 class NumgradError(Exception):
@@ -167,7 +167,7 @@ class NumgradError(Exception):
         return "\n".join(lines)
 
 
-# ---- tracing --------------------------------------------------------------------------------
+# ---- tracing -----------------------------------------------------------------------
 
 
 class TraceError(NumgradError):
@@ -255,7 +255,7 @@ class RecursionDepthError(TraceError, RecursionError):
     """
 
 
-# ---- what goes in and what comes out --------------------------------------------------------
+# ---- what goes in and what comes out -----------------------------------------------
 
 
 class ShapeError(NumgradError, ValueError):
@@ -340,7 +340,7 @@ class TreeError(NumgradError, TypeError):
     """
 
 
-# ---- set-up ---------------------------------------------------------------------------------
+# ---- set-up ------------------------------------------------------------------------
 
 
 class ConfigError(NumgradError, ValueError):

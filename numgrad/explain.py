@@ -34,9 +34,7 @@ def source_text(function: Compiled, args: tuple, kwargs: dict[str, Any]) -> Text
     variant = function.prepare(args, kwargs)
     plan = schedule(variant.simplified())
     name = "ng_" + variant.key[:16]
-    emitted = emit_module(
-        plan, name, variant.int_symbols, variant.guards, engine.vector_bytes()
-    )
+    emitted = emit_module(plan, name, variant.int_symbols, variant.guards, engine.vector_bytes())
     head = [
         f"; {function.label}: {len(plan.graph.nodes)} ops in {len(plan.stages)} stages",
         ";",

@@ -61,7 +61,9 @@ class Variant:
         Takes the call's arguments as they are and gives the final result, or MISS.
     """
 
-    def __init__(self, owner: Compiled, traced: Trace, leaves: Sequence[Any], reason: str, example: Any) -> None:
+    def __init__(
+        self, owner: Compiled, traced: Trace, leaves: Sequence[Any], reason: str, example: Any
+    ) -> None:
         self.serial = next(_serials)
         self.trace = traced
         self.owner = owner
@@ -116,7 +118,7 @@ class Variant:
         guards = [(k, repr(left), repr(right)) for k, left, right in self.guards]
         return f"{canonical_text(t.graph)}\nints {ints}\nguards {guards}"
 
-    # -- compilation -----------------------------------------------------------------------
+    # -- compilation ------------------------------------------------------------------
     def simplified(self) -> Graph:
         if self._simplified is None:
             self._simplified = simplify(self.trace.graph)
@@ -173,11 +175,11 @@ class Variant:
     @property
     def watched(self) -> bool:
         """Whether anything outside the arguments decides the result."""
-        return not self.trace.captures.trivial
+        return not bool(self.trace.captures.trivial)
 
-    # -- running ------------------------------------------------------------------------------
+    # -- running ----------------------------------------------------------------------
     def fits(self, treedef: Any, static: Any) -> bool:
-        return self.trace.in_tree == treedef and self.trace.static == static
+        return bool(self.trace.in_tree == treedef and self.trace.static == static)
 
     def run(self, leaves: Sequence[Any]) -> Any:
         """Results in order (a tuple, or the only one), or MISS."""
@@ -239,7 +241,7 @@ class Variant:
     def _direct(self) -> Callable[..., Any] | None:
         if self.program is None or not self.plain_input or not self.plain_output:
             return None
-        call = self.program.call
+        call: Callable[..., Any] = self.program.call
         if not self.watched:
             return call
         ok, read = self.trace.captures.check, self.trace.captures.read
@@ -254,12 +256,13 @@ def _is_flat(treedef: Any) -> bool:
     """A single leaf, or a plain tuple of at least two."""
     if treedef is tree.LEAF:
         return True
-    return treedef == tree.flatten((0.0,) * treedef.num_leaves)[1] and treedef.num_leaves > 1
+    flat = tree.flatten((0.0,) * treedef.num_leaves)[1]
+    return bool(treedef == flat and treedef.num_leaves > 1)
 
 
 def _is_flat_call(treedef: Any) -> bool:
     """``((leaf, ...), {})``."""
-    return treedef == tree.flatten(((0.0,) * treedef.num_leaves, {}))[1]
+    return bool(treedef == tree.flatten(((0.0,) * treedef.num_leaves, {}))[1])
 
 
 class Compiled:
@@ -339,7 +342,8 @@ class Compiled:
 
     def prepare(self, args: tuple, kwargs: dict[str, Any]) -> Variant:
         """The variant for these arguments."""
-        return self.variant(args, kwargs)[0]
+        made: Variant = self.variant(args, kwargs)[0]
+        return made
 
     def _reason(self, treedef: Any, static: Any) -> str:
         if not self.variants:

@@ -139,7 +139,9 @@ def make_dispatcher(variant: Variant, label: str) -> Callable[..., Any]:
     results = []
     for i, (node, slot) in enumerate(zip(graph.outputs, emitted.output_slots, strict=True)):
         shape = ", ".join(f"tab[{slot + 1 + k}]" for k in range(node.ndim))
-        body.append(f"o{i} = np.empty(({shape},), ot{i})" if node.ndim else f"o{i} = np.empty(1, ot{i})")
+        body.append(
+            f"o{i} = np.empty(({shape},), ot{i})" if node.ndim else f"o{i} = np.empty(1, ot{i})"
+        )
         body.append(f"tab[{slot}] = o{i}.ctypes.data")
         results.append(f"o{i}" if node.ndim else f"o{i}[0]")
     body.append(f"ws = np.empty(tab[{tb.BYTES}] + 64, np.uint8)")
@@ -162,6 +164,3 @@ def make_dispatcher(variant: Variant, label: str) -> Callable[..., Any]:
     program = scope["program"]
     program.__name__ = label.replace(".", "_")
     return njit(tuple(numba_types), nogil=True)(program)
-
-
-

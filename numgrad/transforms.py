@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-
 from . import autodiff, tree
 from .errors import DTypeError, OutputError, ShapeError, user_where
 from .ir.dims import product
@@ -182,7 +181,7 @@ def _scalar(call: Call, fn: Callable[..., Any], what: str) -> Node:
     return sh.reshape(node, ())
 
 
-# -- the transformations ----------------------------------------------------------------------
+# -- the transformations -------------------------------------------------------------
 
 
 def value(fn: Callable[..., Any], argnums: Argnums, args: tuple, kwargs: dict) -> Any:
@@ -238,9 +237,7 @@ def jacobian(fn: Callable[..., Any], argnums: Argnums, args: tuple, kwargs: dict
     else:
         rows, total = autodiff.jacobian_reverse(call.outputs, call.inputs)
         split = [autodiff.split_directions(r, call.outputs, total, False) for r in rows]
-        table = [
-            [split[i][o] for i in range(len(call.inputs))] for o in range(len(call.outputs))
-        ]
+        table = [[split[i][o] for i in range(len(call.inputs))] for o in range(len(call.outputs))]
     flat = _restore(call, [b for row in table for b in row])
     n = len(call.inputs)
     per_output = [like_parameters(call, flat[o * n : (o + 1) * n]) for o in range(len(table))]
@@ -378,7 +375,9 @@ def vmap(fn: Callable[..., Any], in_axes: Any, args: tuple, kwargs: dict) -> Any
         raise ShapeError(
             f"in_axes has {len(axes)} entries for {len(args)} arguments", where=user_where()
         )
-    new_args, inputs, originals = [], [], []
+    new_args: list[Any] = []
+    inputs: list[Node] = []
+    originals: list[Node] = []
     size: Any = None
     for arg, axis in zip(args, axes, strict=True):
         if axis is None:
@@ -413,6 +412,3 @@ def stop_gradient(x: Any) -> Any:
     if not is_traced(x):
         return x
     return wrap(ew.stop_gradient(to_node(x)), weak=x.weak)
-
-
-

@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-# ---- kinds of container ---------------------------------------------------------------------
+# ---- kinds of container ------------------------------------------------------------
 
 
 class _Kind(NamedTuple):
@@ -202,7 +202,7 @@ def register_node(
     _leaf_classes.discard(cls)
 
 
-# ---- the record of a nesting ----------------------------------------------------------------
+# ---- the record of a nesting -------------------------------------------------------
 
 
 class TreeDef:
@@ -343,7 +343,7 @@ def _mismatch(path: str, expected: TreeDef, found: str) -> TreeError:
     )
 
 
-# ---- the functions --------------------------------------------------------------------------
+# ---- the functions -----------------------------------------------------------------
 
 
 def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
@@ -443,7 +443,7 @@ def paths(tree: Any, root: str = "") -> list[str]:
     return flatten(tree)[1].paths(root)
 
 
-# ---- numbers and everything else ------------------------------------------------------------
+# ---- numbers and everything else ---------------------------------------------------
 
 _PYTHON_NUMBERS = frozenset({int, float, complex})
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
 
 def _nothing() -> None:
     pass
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "(not installed as a package)"  # numgrad in a checkout
 
 
 def _numba_startup() -> None:
@@ -85,7 +92,7 @@ class Rival:
     disk_cache: bool = False
 
     def versions(self) -> str:
-        return " ".join(f"{name} {version(name)}" for name in self.packages)
+        return " ".join(f"{name} {_version(name)}" for name in self.packages)
 
 
 RIVALS = {

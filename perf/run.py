@@ -158,9 +158,7 @@ def run(
             "rivals": {},
         }
         for rival in rivals:
-            if rival not in work.rivals or (case.only and rival not in case.only):
-                continue
-            if rival in missing:
+            if rival not in work.rivals or rival in missing or not case.takes(rival, full):
                 continue
             python = pytensor if rival == "PyTensor" and pytensor else sys.executable
             tell(f"{workload} {case.quantity} {case.size}, {case.threads} thread(s): {rival}")

@@ -28,7 +28,12 @@ class Case:
     threads: int = 1
     full_only: bool = False  # left out of the short run
     only: tuple[str, ...] = ()  # rivals that take part; all when empty
+    slow: tuple[str, ...] = ()  # rivals left out of the short run
     note: str = ""
+
+    def takes(self, rival: str, full: bool) -> bool:
+        """Whether `rival` is measured in a run."""
+        return (not self.only or rival in self.only) and (full or rival not in self.slow)
 
 
 @dataclass

@@ -7,6 +7,7 @@ same graph is evaluated for another length.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -505,7 +506,7 @@ def test_lengths_found_equal_get_one_name() -> None:
 
 
 def test_a_plain_array_fixes_the_length() -> None:
-    t = run(lambda v: v * np.arange(v.shape[0]), fixed=True)
+    t = run(lambda v: v * np.eye(v.shape[0])[0], fixed=True)
     assert len(t.constants) == 1
     assert t.graph.inputs[1].shape == (12,)
 
@@ -591,3 +592,58 @@ def test_every_node_knows_its_line() -> None:
     assert lines["exp"] == "a = np.exp(v)"
     assert lines["mul"] == "b = a * 2.0"
     assert lines["reduce_sum"] == "return b.sum()"
+
+
+# ---- what NumPy's protocols can't intercept ----------------------------------------------------
+
+SUBSTITUTED = [
+    lambda s: np.array([s[0], 2 * s[1], 3.0]),
+    lambda s: np.array([[s[0], 1.0], [0.0, s[1]]]),
+    lambda v: np.asarray(v) * 2,
+    lambda v: np.asarray(v, dtype=np.float32),
+    lambda v: np.array(v, ndmin=2),
+    lambda x: np.array(x),
+    lambda x: np.array([x, 1]),
+    lambda v: np.ascontiguousarray(v),
+    lambda x: np.ascontiguousarray(x),
+    lambda v: v * np.arange(v.shape[0]),
+    lambda v: v * np.arange(1, v.shape[0] + 1),
+    lambda v: np.arange(v.shape[0], 2 * v.shape[0]) - v,
+    lambda v: v[: v.shape[0] // 2] * np.arange(v.shape[0] // 2, dtype=float),
+    lambda v: np.arange(0, v.shape[0], 2) * 1.0,
+    lambda v: np.arange(v.shape[0] - 1, -1, -1) * v,
+    lambda A, idx: A[np.arange(A.shape[0]), idx],
+    lambda v: np.sin(np.arange(len(v)) / len(v)) * v,
+    lambda x: np.full(3, x),
+    lambda x: np.full((2, 3), x, dtype=np.float32),
+    lambda v: np.linspace(0.0, 1.0, v.shape[0]) * v,
+    lambda x: math.exp(x) + math.sqrt(x) * math.log(x) + math.log(x, 2) + math.pow(x, 2),
+    lambda x, y: math.atan2(x, y) + math.hypot(x, y) + math.erf(x) + math.lgamma(x),
+    lambda A: math.prod(A.shape) * A,
+    lambda s: math.fsum(s),
+    lambda v: sc.logsumexp(v),
+    lambda A: sc.logsumexp(A, axis=1),
+    lambda A: sc.logsumexp(A, axis=0, keepdims=True),
+    lambda v, p: sc.logsumexp(v, b=p),
+    lambda A: sc.softmax(A, axis=1),
+    lambda A: sc.log_softmax(A, axis=-1),
+    lambda v: sc.softmax(v),
+    lambda p: sc.polygamma(1, p),
+    lambda p: sc.polygamma(0, p),
+]
+
+
+@pytest.mark.parametrize("fn", SUBSTITUTED, ids=range(len(SUBSTITUTED)))
+def test_substituted(fn: Any) -> None:
+    t = run(fn)
+    assert not t.specialisations
+
+
+def test_what_depends_on_lengths_only_is_computed() -> None:
+    def fn(v: Any) -> Any:
+        position = np.arange(v.shape[0])
+        weight = np.median(position)  # not supported on traced values
+        return v[position > 3].sum() * weight + v[: int(v.shape[0] / 2)].sum()
+
+    t = run(fn, fixed=True)
+    assert t.graph.inputs[0].shape == (12,)

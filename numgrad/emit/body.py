@@ -16,8 +16,7 @@ import numpy as np
 
 from ..ir.dims import Dim, DimLike
 from ..ir.graph import Node
-from ..kernels import vmath
-from ..kernels.asm import Asm, Val, lane, lanes, vec
+from ..kernels.asm import Asm, Val, lane, lanes, suffix, vec
 from ..ops.lower import Ix
 
 ZERO = Val("zero", "0")
@@ -47,9 +46,7 @@ class Body(Asm):
         Receives ``(name, type)`` of each ``kernels.vmath`` function that is called.
     """
 
-    def __init__(
-        self, need: Callable[[str], None], use_math: Callable[[str, str], str]
-    ) -> None:
+    def __init__(self, need: Callable[[str], None], use_math: Callable[[str, str], str]) -> None:
         super().__init__(need)
         self.use_math = use_math
         self.node: Node | None = None
@@ -147,7 +144,7 @@ class Body(Asm):
         assert node is not None
         return (node.args[0] if node.args else node).dtype.kind != "u"
 
-    # -- NumPy semantics -------------------------------------------------------------------
+    # -- NumPy semantics --------------------------------------------------------------
     def compare(self, name: str, x: Val, y: Val) -> Val:
         x, y = self.join(x, y)
         if self.floating(x):
@@ -261,7 +258,7 @@ class Body(Asm):
                 return self.cast("fpext" if dst == "double" else "fptrunc", x, dst)
             name = "fptoui.sat" if new.kind == "u" else "fptosi.sat"
             result = vec(dst, lanes(x.ty))
-            symbol = f"@llvm.{name}.{_suffix(result)}.{_suffix(x.ty)}"
+            symbol = f"@llvm.{name}.{suffix(result)}.{suffix(x.ty)}"
             self.need(f"declare {result} {symbol}({x.ty})")
             return self.call(result, symbol, x)
         if dst in ("double", "float"):
@@ -272,7 +269,7 @@ class Body(Asm):
             return self.cast("trunc", x, dst)
         return self.cast("zext" if old.kind == "u" else "sext", x, dst)
 
-    # -- dimensions and indices ---------------------------------------------------------------
+    # -- dimensions and indices -------------------------------------------------------
     def dim(self, value: DimLike) -> Val:
         """A dimension as an i64 (symbols are loaded once per function)."""
         if isinstance(value, int):
@@ -370,7 +367,9 @@ class Body(Asm):
         if ix.var != self.vector_var or self.vector_var < 0 or self.width == 1:
             return first
         steps = ", ".join(f"i64 {i * ix.coef}" for i in range(self.width))
-        return self.op("add", self.splat(first, self.width), Val(vec("i64", self.width), f"<{steps}>"))
+        return self.op(
+            "add", self.splat(first, self.width), Val(vec("i64", self.width), f"<{steps}>")
+        )
 
     def index_value(self, ix: Ix, dtype: np.dtype) -> Val:
         if ix.static:
@@ -400,7 +399,9 @@ class Body(Asm):
 
     def equals_index(self, position: Val, ix: Ix) -> Val:
         want = self.convert_to(
-            self.lane_index(ix), np.dtype(np.int64), self.node.args[1].dtype  # type: ignore[union-attr]
+            self.lane_index(ix),
+            np.dtype(np.int64),
+            self.node.args[1].dtype,  # type: ignore[union-attr]
         )
         x, y = self.join(position, want)
         return self.icmp("eq", x, y)
@@ -431,12 +432,6 @@ class Body(Asm):
         old = self.load("i64", slot)
         new = super().select(condition, self.i64(1), old)
         self.store(new, slot)
-
-
-def _suffix(ty: str) -> str:
-    names = {"double": "f64", "float": "f32"}
-    base = names.get(lane(ty), lane(ty))
-    return base if lanes(ty) == 1 else f"v{lanes(ty)}{base}"
 
 
 def identity_of(kind: str, dtype: np.dtype) -> Any:

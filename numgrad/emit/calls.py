@@ -23,10 +23,12 @@ def emit_call(b: Body, node: Node, pointer: Pointer) -> None:
 def zero_fill(b: Body, node: Node, pointer: Pointer) -> None:
     size = b.iop("mul", b.dim(product(node.shape)), b.i64(node.dtype.itemsize))
     b.need("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-    b.raw(f"  call void @llvm.memset.p0.i64(ptr {pointer(node).ref}, i8 0, i64 {size.ref}, i1 false)")
+    b.raw(
+        f"  call void @llvm.memset.p0.i64(ptr {pointer(node).ref}, i8 0, i64 {size.ref}, i1 false)"
+    )
 
 
-# -- matmul --------------------------------------------------------------------------------------
+# -- matmul --------------------------------------------------------------------------
 
 
 def _matmul(b: Body, node: Node, pointer: Pointer) -> None:
@@ -41,7 +43,9 @@ def _matmul(b: Body, node: Node, pointer: Pointer) -> None:
     _each(b, batch, [], lambda at: _one_product(b, node, a_view, b_view, out, at, pointer))
 
 
-def _each(b: Body, shape: Sequence[DimLike], at: list[Val], body: Callable[[list[Val]], None]) -> None:
+def _each(
+    b: Body, shape: Sequence[DimLike], at: list[Val], body: Callable[[list[Val]], None]
+) -> None:
     """Nested loops over `shape`."""
     if not shape:
         body(at)
@@ -149,7 +153,7 @@ def _fortran(b: Body, symbol: str, *args: Val | str) -> None:
     b.call_void(f"@{symbol}", *addresses)
 
 
-# -- recurrence ----------------------------------------------------------------------------------------
+# -- recurrence ----------------------------------------------------------------------
 
 
 def _recurrence(b: Body, node: Node, pointer: Pointer) -> None:
@@ -191,7 +195,7 @@ def _is_one(node: Node) -> bool:
     return node.op is CONST and node.params["value"] == 1
 
 
-# -- scatter-add ----------------------------------------------------------------------------------------
+# -- scatter-add ---------------------------------------------------------------------
 
 
 def _scatter_add(b: Body, node: Node, pointer: Pointer) -> None:
@@ -228,7 +232,7 @@ def _scatter_add(b: Body, node: Node, pointer: Pointer) -> None:
     b.loop(b.dim(product(positions.shape)), row)
 
 
-# -- strided placement --------------------------------------------------------------------------------------
+# -- strided placement ---------------------------------------------------------------
 
 
 def _unslice(b: Body, node: Node, pointer: Pointer) -> None:

@@ -10,17 +10,17 @@ chunked axis itself is reduced, each chunk has its own slot.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from ..ir.dims import DimLike
 from ..ir.graph import CONST, Node
-from ..kernels.asm import Val, lanes, vec
+from ..kernels.asm import Val, lanes
 from ..ops.lower import Call, Gather, Index, Ix, Leaf, Map, Reduce, View, Window
 from ..schedule.demand import Element
-from ..schedule.plan import LoopStage, Root, contiguous
-from .body import ZERO, Body, identity_of, mem_type, reg_type
+from ..schedule.plan import LoopStage, Root
+from .body import ZERO, Body, identity_of, reg_type
+from .reductions import Partial, Reducer, combine
 
 MASKED_ONLY = 400  # elements of a body beyond which only the masked version is emitted
 
@@ -28,47 +28,7 @@ MASKED_ONLY = 400  # elements of a body beyond which only the masked version is 
 _ZERO_AWARE = {"add", "sub", "mul", "neg", "mul_no_nan", "select", "astype"}
 
 
-def accumulator_dtype(root: Root) -> np.dtype:
-    """float32 is accumulated in float64."""
-    dtype = root.node.dtype
-    return np.dtype(np.float64) if dtype == np.float32 else dtype
-
-
-class Partial(NamedTuple):
-    """Where a reduction accumulates: ``registers``, or slots in memory."""
-
-    root: Root
-    in_registers: bool
-    slots: bool  # one slot per chunk, combined afterwards
-    slot_pointer: int  # table slot of the partial buffer (-1: none)
-    kept: tuple[int, ...]  # domain axes kept, of size other than 1
-
-
-def classify(stage: LoopStage, root: Root) -> tuple[bool, bool, tuple[int, ...]]:
-    """(in registers, one slot per chunk, kept axes) of a reduction in a stage."""
-    reduced = set(root.node.params["axes"])
-    live = [k for k, d in enumerate(stage.domain) if d != 1]
-    kept = tuple(k for k in live if k not in reduced)
-    loops_kept = [k in kept for k in stage.loops]
-    in_registers = loops_kept == sorted(loops_kept, reverse=True)
-    chunk_reduced = bool(stage.loops) and not loops_kept[0]
-    return in_registers, chunk_reduced or not in_registers, kept
-
-
-def combine(b: Body, kind: str, x: Val, y: Val) -> Val:
-    """One step of a reduction."""
-    if kind == "sum":
-        return b.add(x, y)
-    if kind == "prod":
-        return b.mul(x, y)
-    if kind == "max":
-        return b.maximum(x, y)
-    if kind == "min":
-        return b.minimum(x, y)
-    return b.op("or" if kind == "any" else "and", *b.join(x, y))
-
-
-class LoopEmitter:
+class LoopEmitter(Reducer):
     """Emits the function of one :class:`LoopStage`.
 
     Parameters
@@ -118,7 +78,7 @@ class LoopEmitter:
                 depth = max(depth, depth_of[w.index.var])
             self.by_depth[depth].append(e)
 
-    # -- entry -----------------------------------------------------------------------------
+    # -- entry ------------------------------------------------------------------------
     def emit(self, chunk: Val) -> None:
         b, stage = self.b, self.stage
         for node in self.pull.loads.values():
@@ -173,7 +133,7 @@ class LoopEmitter:
         if node not in self.base:
             self.base[node] = self.b.load_slot(self.pointers[node], "ptr")
 
-    # -- loops -------------------------------------------------------------------------------
+    # -- loops ------------------------------------------------------------------------
     def _loop(self, at: int, lo: Val, hi: Val) -> None:
         """The loop over ``self.loops[at]`` from lo to hi, and all inside it."""
         b, axis = self.b, self.loops[at]
@@ -269,7 +229,7 @@ class LoopEmitter:
                 return found
         raise KeyError(e)
 
-    # -- values ---------------------------------------------------------------------------------
+    # -- values -----------------------------------------------------------------------
     def _value(self, e: Element) -> Val:
         b, node = self.b, e.node
         if e in self.pull.loads:
@@ -309,9 +269,11 @@ class LoopEmitter:
                 for p, a in zip(parts, node.args, strict=True)
             ]
         if len(parts) > 1:
-            width = max(lanes(p.ty) for p in parts if p is not ZERO) if any(
-                p is not ZERO for p in parts
-            ) else 1
+            width = (
+                max(lanes(p.ty) for p in parts if p is not ZERO)
+                if any(p is not ZERO for p in parts)
+                else 1
+            )
             parts = [p if p is ZERO else b.splat(p, width) for p in parts]
         if isinstance(lower.body, str):
             return b.math(lower.body, *parts)
@@ -347,150 +309,7 @@ class LoopEmitter:
             total = combine(b, lower.kind, total, p)
         return b.convert_to(total, wide, node.dtype)
 
-    # -- windows -------------------------------------------------------------------------------
-    def _inside(self, windows: frozenset[Window]) -> Val:
-        """Whether the element is inside all windows, per lane where that varies."""
-        for scope in reversed(self.masks):
-            if windows in scope:
-                return scope[windows]
-        b = self.b
-        result: Val | None = None
-        for w in sorted(windows, key=repr):
-            at = b.lane_index(w.index)
-            width = lanes(at.ty)
-            low = b.icmp("sge", at, b.splat(b.dim(w.lo), width))
-            high = b.icmp("slt", at, b.splat(b.dim(w.hi), width))
-            both = b.op("and", low, high)
-            result = both if result is None else b.op("and", *b.join(result, both))
-        assert result is not None
-        self.masks[-1][windows] = result
-        return result
-
-    # -- memory --------------------------------------------------------------------------------
-    def _linear(self, shape: Sequence[DimLike], index: Index) -> tuple[Val, DimLike]:
-        """Linear position of the first lane, and its step from lane to lane."""
-        b = self.b
-        if self.stage.collapsed and any(ix.var >= 0 for ix in index):
-            return b.variables[self.loops[0]], 1
-        strides = contiguous(tuple(shape))
-        step: DimLike = 0
-        position = b.i64(0)
-        for ix, s in zip(index, strides, strict=True):
-            if ix.var == b.vector_var and ix.var >= 0:
-                step = step + s * ix.coef
-            position = b.iop("add", position, b.iop("mul", b.index(ix), b.dim(s)))
-        return position, step
-
-    def _read(
-        self, node: Node, position: Val, step: DimLike, windows: frozenset[Window]
-    ) -> Val:
-        """Read a buffer at `position` (+ lane*step); dead lanes read zero."""
-        b, base = self.b, self.base[node]
-        mem = mem_type(node.dtype)
-        align = max(node.dtype.itemsize, 1)
-        live = self._inside(windows) if windows else None
-        vector = lanes(position.ty) > 1
-        if not vector and (step == 0 or self.width == 1):
-            at = b.gep(mem, base, position)
-            if live is not None:
-                if lanes(live.ty) > 1:
-                    live = b.any_lane(live)
-                at = b.select(live, at, Val("ptr", "@numgrad.zeros"))
-            return self._from_memory(b.load(mem, at, align), node.dtype)
-        if b.mask is not None:
-            live = b.mask if live is None else b.op("and", *b.join(live, b.mask))
-        ty = vec(mem, self.width)
-        if not vector and step == 1:
-            at = b.gep(mem, base, position)
-            if live is None:
-                return self._from_memory(b.load(ty, at, align), node.dtype)
-            live = b.splat(live, self.width)
-            return self._from_memory(self._masked_load(ty, at, align, live), node.dtype)
-        if not vector:
-            stride = b.splat(b.dim(step), self.width)
-            steps = ", ".join(f"i64 {i}" for i in range(self.width))
-            offsets = b.op("mul", stride, Val(stride.ty, f"<{steps}>"))
-            position = b.op("add", b.splat(position, self.width), offsets)
-        at = b.gep(mem, base, position)
-        if live is None:
-            live = b.const(vec("i1", self.width), True)
-        live = b.splat(live, self.width)
-        name = f"@llvm.masked.gather.{_code(ty)}.v{self.width}p0"
-        ptrs = vec("ptr", self.width)
-        b.need(f"declare {ty} {name}({ptrs}, i32, {live.ty}, {ty})")
-        text = f"call {ty} {name}({ptrs} {at.ref}, i32 {align}, {live.ty} {live.ref}, {ty} zeroinitializer)"
-        return self._from_memory(b.emit(ty, text), node.dtype)
-
-    def _masked_load(self, ty: str, at: Val, align: int, live: Val) -> Val:
-        b = self.b
-        name = f"@llvm.masked.load.{_code(ty)}.p0"
-        b.need(f"declare {ty} {name}(ptr, i32, {live.ty}, {ty})")
-        text = f"call {ty} {name}(ptr {at.ref}, i32 {align}, {live.ty} {live.ref}, {ty} zeroinitializer)"
-        return b.emit(ty, text)
-
-    def _from_memory(self, x: Val, dtype: np.dtype) -> Val:
-        return self.b.icmp("ne", x, self.b.like(x, 0)) if dtype.kind == "b" else x
-
-    def _gather(self, node: Node, position: Val, e: Element) -> Val:
-        """Row `position` of the operand in memory, at the remaining index."""
-        b = self.b
-        table, positions = node.args
-        position = b.real(position, positions.dtype)
-        position = b.convert_to(position, positions.dtype, np.dtype(np.int64))
-        rank = positions.ndim
-        strides = contiguous(table.shape)
-        width = lanes(position.ty)
-        linear = b.iop("mul", position, b.dim(strides[0])) if width == 1 else b.op(
-            "mul", position, b.splat(b.dim(strides[0]), width)
-        )
-        step: DimLike = 0
-        for ix, s in zip(e.index[rank:], strides[1:], strict=True):
-            if ix.var == b.vector_var and ix.var >= 0:
-                step = step + s * ix.coef
-            offset = b.iop("mul", b.index(ix), b.dim(s))
-            linear = b.iop("add", linear, offset)
-        if width > 1 and step != 0:
-            steps = ", ".join(f"i64 {i}" for i in range(width))
-            stride = b.splat(b.dim(step), width)
-            linear = b.op("add", linear, b.op("mul", stride, Val(stride.ty, f"<{steps}>")))
-        return self._read(table, linear, step if width == 1 else 0, e.windows)
-
-    def _write(self, node: Node, position: Val, step: DimLike, value: Val) -> None:
-        b, base = self.b, self.base[node]
-        value = b.const(reg_type(node.dtype), 0) if value is ZERO else value
-        mem = mem_type(node.dtype)
-        if node.dtype.kind == "b":
-            value = b.cast("zext", value, "i8")
-        align = max(node.dtype.itemsize, 1)
-        if step == 0 or self.width == 1:
-            b.store(b.extract(value, 0), b.gep(mem, base, position), align)
-            return
-        value = b.splat(value, self.width)
-        if step == 1:
-            at = b.gep(mem, base, position)
-            if b.mask is None:
-                b.store(value, at, align)
-                return
-            name = f"@llvm.masked.store.{_code(value.ty)}.p0"
-            b.need(f"declare void {name}({value.ty}, ptr, i32, {b.mask.ty})")
-            b.raw(
-                f"  call void {name}({value.ty} {value.ref}, ptr {at.ref}, i32 {align}, "
-                f"{b.mask.ty} {b.mask.ref})"
-            )
-            return
-        stride = b.splat(b.dim(step), self.width)
-        steps = ", ".join(f"i64 {i}" for i in range(self.width))
-        offsets = b.op("mul", stride, Val(stride.ty, f"<{steps}>"))
-        at = b.gep(mem, base, b.op("add", b.splat(position, self.width), offsets))
-        live = b.mask or b.const(vec("i1", self.width), True)
-        name = f"@llvm.masked.scatter.{_code(value.ty)}.v{self.width}p0"
-        b.need(f"declare void {name}({value.ty}, {at.ty}, i32, {live.ty})")
-        b.raw(
-            f"  call void {name}({value.ty} {value.ref}, {at.ty} {at.ref}, i32 {align}, "
-            f"{live.ty} {live.ref})"
-        )
-
-    # -- roots ----------------------------------------------------------------------------------
+    # -- roots ------------------------------------------------------------------------
     def _finish_roots(self, indices: Sequence[Index]) -> None:
         """Store or accumulate what one iteration has computed."""
         if not indices:  # a scalar program: every element of every output
@@ -507,152 +326,3 @@ class LoopEmitter:
                 else:
                     position, step = self._linear(root.node.shape, index)
                     self._write(root.node, position, step, value)
-
-    def _accumulate(self, root: Root, index: Index, value: Val) -> None:
-        b, partial = self.b, self.partials[root]
-        dtype, wide = root.node.dtype, accumulator_dtype(root)
-        kind = root.node.op.lower.kind
-        value = b.convert_to(b.real(value, dtype), dtype, wide)
-        if partial.in_registers:
-            cell = self.accumulators[root, self._static_part(partial, index)]
-            width = self._acc_width(root)
-            value = b.splat(value, width)
-            old = b.load(value.ty, cell)
-            new = combine(b, kind, old, value)
-            if b.mask is not None and width > 1:
-                new = b.select(b.mask, new, old)
-            b.store(new, cell)
-            return
-        kept: Index = tuple(
-            ix if k in partial.kept else Ix(-1, 0, 0) for k, ix in enumerate(index)
-        )
-        position, step = self._linear(root.node.shape, kept)
-        position = b.iop("add", position, self._slot_offset(root, partial))
-        self._update(root, position, step, value, kind, wide)
-
-    def _slot_offset(self, root: Root, partial: Partial) -> Val:
-        b = self.b
-        if not self.loops or self.loops[0] in partial.kept:
-            return b.i64(0)
-        size: DimLike = 1
-        for k in partial.kept:
-            size = size * self.stage.domain[k]
-        return b.iop("mul", self.chunk, b.dim(size))
-
-    def _update(
-        self, root: Root, position: Val, step: DimLike, value: Val, kind: str, wide: np.dtype
-    ) -> None:
-        """Memory accumulator: read, combine, write (kept axes vary along the lanes)."""
-        b, base = self.b, self.base[root.node]
-        mem = mem_type(wide)
-        if step == 1 and self.width > 1 and b.mask is None and wide.kind == "f":
-            at = b.gep(mem, base, position)
-            value = b.splat(value, self.width)
-            old = b.load(value.ty, at, wide.itemsize)
-            b.store(combine(b, kind, old, value), at, wide.itemsize)
-            return
-        stride = b.dim(step)
-        value = b.splat(value, b.width)
-        for i in range(b.width):
-            skip = None
-            if b.mask is not None:
-                do, skip = b.fresh("do"), b.fresh("skip")
-                b.cbr(b.extract(b.mask, i), do, skip)
-                b.label(do)
-            at = b.gep(mem, base, b.iop("add", position, b.iop("mul", stride, b.i64(i))))
-            old = self._from_memory(b.load(mem, at, max(wide.itemsize, 1)), wide)
-            new = combine(b, kind, old, b.extract(value, i))
-            if wide.kind == "b":
-                new = b.cast("zext", new, "i8")
-            b.store(new, at, max(wide.itemsize, 1))
-            if skip is not None:
-                b.br(skip)
-                b.label(skip)
-
-    # -- register accumulators --------------------------------------------------------------------
-    def _static_part(self, partial: Partial, index: Index) -> tuple:
-        """Which accumulator: the kept axes that are written out."""
-        return tuple(
-            index[k].off for k in partial.kept if k in self.stage.unrolled and index[k].static
-        )
-
-    def _acc_width(self, root: Root) -> int:
-        inner = self.loops[-1] if self.loops else -1
-        return self.width if inner in root.node.params["axes"] else 1
-
-    def _register_roots(self, depth: int) -> list[tuple[Root, Partial]]:
-        """Reductions whose accumulators live inside `depth` loops."""
-        found = []
-        for root, partial in self.partials.items():
-            kept_loops = sum(1 for k in self.loops if k in partial.kept)
-            if partial.in_registers and kept_loops == depth:
-                found.append((root, partial))
-        return found
-
-    def _init_accumulators(self, depth: int) -> None:
-        b = self.b
-        for root, partial in self._register_roots(depth):
-            wide = accumulator_dtype(root)
-            ty = vec(reg_type(wide), self._acc_width(root))
-            for index in self.stage.indices:
-                key = (root, self._static_part(partial, index))
-                if key not in self.accumulators:
-                    cell = Val("ptr", "%" + b.fresh("acc"))
-                    self.b.allocas.append(f"  {cell.ref} = alloca {ty}")
-                    self.accumulators[key] = cell
-            for key in dict.fromkeys(
-                (root, self._static_part(partial, ix)) for ix in self.stage.indices
-            ):
-                start = identity_of(root.node.op.lower.kind, wide)
-                b.store(b.const(ty, start), self.accumulators[key])
-
-    def _flush(self, depth: int) -> None:
-        """Write the accumulators that end with the loop at `depth`."""
-        b = self.b
-        for root, partial in self._register_roots(depth):
-            wide = accumulator_dtype(root)
-            kind = root.node.op.lower.kind
-            done = set()
-            for index in self.stage.indices:
-                key = (root, self._static_part(partial, index))
-                if key in done:
-                    continue
-                done.add(key)
-                ty = vec(reg_type(wide), self._acc_width(root))
-                total = self._across_lanes(b.load(ty, self.accumulators[key]), kind)
-                kept: Index = tuple(
-                    ix if k in partial.kept else Ix(-1, 0, 0) for k, ix in enumerate(index)
-                )
-                position, _ = self._linear_scalar(root.node.shape, kept)
-                if partial.slots:
-                    position = b.iop("add", position, self._slot_offset(root, partial))
-                    out = b.cast("zext", total, "i8") if wide.kind == "b" else total
-                    at = b.gep(mem_type(wide), self.base[root.node], position)
-                    b.store(out, at, max(wide.itemsize, 1))
-                else:
-                    total = b.convert_to(total, wide, root.node.dtype)
-                    out = b.cast("zext", total, "i8") if wide.kind == "b" else total
-                    at = b.gep(mem_type(root.node.dtype), self.base[root.node], position)
-                    b.store(out, at, max(root.node.dtype.itemsize, 1))
-
-    def _linear_scalar(self, shape: Sequence[DimLike], index: Index) -> tuple[Val, DimLike]:
-        b = self.b
-        position = b.i64(0)
-        for ix, s in zip(index, contiguous(tuple(shape)), strict=True):
-            position = b.iop("add", position, b.iop("mul", b.index(ix), b.dim(s)))
-        return position, 0
-
-    def _across_lanes(self, x: Val, kind: str) -> Val:
-        """Combine lanes pairwise, in a fixed order."""
-        b = self.b
-        parts = [b.extract(x, i) for i in range(lanes(x.ty))]
-        while len(parts) > 1:
-            half = len(parts) // 2
-            parts = [combine(b, kind, parts[i], parts[i + half]) for i in range(half)]
-        return parts[0]
-
-
-def _code(ty: str) -> str:
-    names = {"double": "f64", "float": "f32"}
-    inner = ty[1:-1].split(" x ")
-    return f"v{inner[0]}{names.get(inner[1], inner[1])}"

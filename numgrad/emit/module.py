@@ -23,7 +23,8 @@ from ..schedule.plan import CallStage, LoopStage, Plan, Root
 from . import table as tb
 from .body import Body, identity_of, mem_type
 from .calls import emit_call
-from .loops import LoopEmitter, Partial, accumulator_dtype, classify, combine
+from .loops import LoopEmitter
+from .reductions import Partial, accumulator_dtype, classify, combine
 
 CHUNK_WORK = 1 << 17  # cost units of one chunk, about 50 microseconds
 CHUNK_MIN, CHUNK_MAX = 256, 1 << 14  # elements of one chunk
@@ -117,7 +118,7 @@ class ModuleEmitter:
                 result[root] = Partial(root, in_registers, slots, slot, kept)
         return result
 
-    # -- functions ---------------------------------------------------------------------------
+    # -- functions --------------------------------------------------------------------
     def _body(self, symbols: bool = True) -> Body:
         b = Body(self._need, self._use_math)
         b.prologue.append(f"  %error = getelementptr inbounds i64, ptr %tab, i64 {tb.ERROR}")
@@ -203,7 +204,7 @@ class ModuleEmitter:
             )
         self._add(f"internal void @{self.name}.copies(ptr %tab) nounwind", b, "  ret void")
 
-    # -- run --------------------------------------------------------------------------------------
+    # -- run --------------------------------------------------------------------------
     def _emit_run(self) -> None:
         b = self._body()
         workspace = b.load_slot(tb.WORKSPACE, "ptr")
@@ -294,7 +295,7 @@ class ModuleEmitter:
 
         b.loop(kept, element)
 
-    # -- prep ------------------------------------------------------------------------------------------
+    # -- prep -------------------------------------------------------------------------
     def _emit_prep(self) -> None:
         b = self._body(symbols=False)
         graph = self.plan.graph
@@ -310,8 +311,10 @@ class ModuleEmitter:
                 bound.add(self.int_symbols[i])
             for axis, d in enumerate(node.shape):
                 size = b.load_slot(slot + 1 + axis)
-                alone = isinstance(d, Dim) and len(d.symbols()) == 1 and d == Dim.symbol(
-                    next(iter(d.symbols()))
+                alone = (
+                    isinstance(d, Dim)
+                    and len(d.symbols()) == 1
+                    and d == Dim.symbol(next(iter(d.symbols())))
                 )
                 if alone and next(iter(d.symbols())) not in bound:  # type: ignore[union-attr]
                     symbol = next(iter(d.symbols()))  # type: ignore[union-attr]
@@ -400,7 +403,9 @@ class ModuleEmitter:
         per = b.op("sdiv", b.i64(target), each_safe) if each_safe.ref != "1" else b.i64(target)
         per = b.select(b.icmp("slt", per, one), one, per)
         if any(p.slots and not p.in_registers for p in self.partials[at].values()):
-            limit = b.op("sdiv", b.iop("add", n, b.i64(SLOTS_IN_MEMORY - 1)), b.i64(SLOTS_IN_MEMORY))
+            limit = b.op(
+                "sdiv", b.iop("add", n, b.i64(SLOTS_IN_MEMORY - 1)), b.i64(SLOTS_IN_MEMORY)
+            )
             per = b.select(b.icmp("slt", per, limit), limit, per)
         count = b.op("sdiv", b.iop("sub", b.iop("add", n, per), one), per)
         count = b.select(b.icmp("slt", count, one), one, count)
@@ -418,5 +423,3 @@ def emit_module(
 ) -> Emitted:
     """The LLVM module of a plan."""
     return ModuleEmitter(plan, name, int_symbols, guards, native_bytes).emit()
-
-

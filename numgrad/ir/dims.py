@@ -11,12 +11,12 @@ program over the same kinds of arguments always prints, and hashes, alike.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Union
+from typing import TypeAlias, Union
 
 # An atom is a symbol number, or ("//" | "%", Dim, int).
-Atom = Union[int, tuple]
+Atom: TypeAlias = int | tuple
 Monomial = tuple[Atom, ...]
-DimLike = Union[int, "Dim"]
+DimLike: TypeAlias = Union[int, "Dim"]
 Shape = tuple[DimLike, ...]
 
 

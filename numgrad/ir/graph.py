@@ -63,6 +63,13 @@ class Op:
 
     __slots__ = ("name", "aval", "impl", "jvp", "vjp", "batch", "lower", "singular", "cost", "doc")
 
+    aval: Callable[..., Aval]
+    impl: Callable[..., Any]
+    jvp: Callable[..., Any] | None
+    vjp: Callable[..., Any] | None
+    batch: Callable[..., Any] | None
+    lower: Any
+
     def __init__(self, name: str, **fields: Any) -> None:
         self.name = name
         self.singular = False
@@ -87,7 +94,12 @@ class Node:
     __slots__ = ("op", "args", "params", "aval", "where", "risky", "serial", "__weakref__")
 
     def __init__(
-        self, op: Op, args: tuple[Node, ...], params: dict[str, Any], aval: Aval, where: Where | None
+        self,
+        op: Op,
+        args: tuple[Node, ...],
+        params: dict[str, Any],
+        aval: Aval,
+        where: Where | None,
     ) -> None:
         self.op = op
         self.args = args

@@ -41,7 +41,7 @@ class Relations(Protocol):
         """The value of a dimension in the call that is being traced."""
 
 
-# ----- promotion ---------------------------------------------------------------------------
+# ----- promotion --------------------------------------------------------------------
 
 _resolved: dict[tuple, tuple[np.dtype, ...]] = {}
 
@@ -102,7 +102,7 @@ def cast(node: Node, dtype: np.dtype) -> Node:
     return ew.astype(node, dtype=dtype)
 
 
-# ----- broadcasting --------------------------------------------------------------------------
+# ----- broadcasting -----------------------------------------------------------------
 
 
 def broadcast_shapes(shapes: Sequence[Shape], relations: Relations) -> Shape:
@@ -140,7 +140,8 @@ def broadcast_shapes(shapes: Sequence[Shape], relations: Relations) -> Shape:
                 size = d
             else:
                 raise ShapeError(
-                    "the shapes " + " and ".join(_show(s, relations) for s in shapes)
+                    "the shapes "
+                    + " and ".join(_show(s, relations) for s in shapes)
                     + " do not broadcast together",
                     where=current_where(),
                     hint="NumPy compares shapes from the right; insert an axis with x[:, None], "

@@ -42,7 +42,7 @@ def is_float(node: Node) -> bool:
     return node.aval.dtype.kind == "f"
 
 
-# -- products of tangents and partials -----------------------------------------------------
+# -- products of tangents and partials -----------------------------------------------
 
 
 def scale(t: Node, d: Any) -> Node | None:
@@ -71,7 +71,7 @@ def add_any(x: Node | None, y: Node | None) -> Node | None:
     return y if x is None else x if y is None else x + y
 
 
-# -- batching helpers -------------------------------------------------------------------------
+# -- batching helpers ----------------------------------------------------------------
 
 
 def lift(node: Node, size: DimLike) -> Node:
@@ -88,7 +88,7 @@ def lift_all(args: Sequence[Node], batched: Sequence[bool], size: DimLike) -> li
     return [a if b else lift(a, size) for a, b in zip(args, batched, strict=True)]
 
 
-# -- elementwise ------------------------------------------------------------------------------
+# -- elementwise ---------------------------------------------------------------------
 
 
 def elementwise(
@@ -159,7 +159,7 @@ def elementwise(
     return _register(op)
 
 
-# -- linear -------------------------------------------------------------------------------------
+# -- linear --------------------------------------------------------------------------
 
 
 def linear(
@@ -193,11 +193,13 @@ def linear(
             for i, need in enumerate(needed)
         ]
 
-    op = Op(name, aval=aval, impl=impl, jvp=jvp_rule, vjp=vjp_rule, batch=batch, lower=lower, doc=doc)
+    op = Op(
+        name, aval=aval, impl=impl, jvp=jvp_rule, vjp=vjp_rule, batch=batch, lower=lower, doc=doc
+    )
     return _register(op)
 
 
-# -- general ---------------------------------------------------------------------------------------
+# -- general -------------------------------------------------------------------------
 
 
 def general(name: str, **fields: Any) -> Op:

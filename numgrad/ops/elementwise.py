@@ -72,9 +72,7 @@ def _power_dy(ans: Node, x: Node, y: Node) -> Any:
     return select(at_zero, zero_like(x), mul_no_nan(ans, log(select(at_zero, one_like(x), x))))
 
 
-power = elementwise(
-    "power", np.power, "pow", d=(_power_dx, _power_dy), singular=True, cost=40
-)
+power = elementwise("power", np.power, "pow", d=(_power_dx, _power_dy), singular=True, cost=40)
 
 
 def zero_like(x: Node) -> Node:
@@ -85,7 +83,7 @@ def one_like(x: Node) -> Node:
     return const(1, x.aval)
 
 
-# ----- comparison, logic --------------------------------------------------------------------
+# ----- comparison, logic ------------------------------------------------------------
 
 _pairs = (
     ("lt", np.less),
@@ -135,11 +133,11 @@ isfinite = elementwise(
     dtype="bool",
 )
 
-# ----- selection ------------------------------------------------------------------------------
+# ----- selection ---------------------------------------------------------------------
 
 
 def _select_jvp(node: Node, tangents: Any) -> Node | None:
-    c, x, y = node.args
+    c = node.args[0]
     _, tx, ty = tangents
     if tx is None and ty is None:
         return None
@@ -217,7 +215,7 @@ minimum = elementwise(
     **_extremum_rules((_half_at_tie(False), lambda ans, x, y: _half_at_tie(False)(ans, y, x))),
 )
 
-# ----- sign and rounding ------------------------------------------------------------------------
+# ----- sign and rounding -------------------------------------------------------------
 
 abs = elementwise("abs", np.abs, lambda b, x: b.abs(x), d=(lambda ans, x: sign(x),))
 sign = elementwise("sign", np.sign, lambda b, x: b.sign(x), d=(0,))
@@ -232,7 +230,7 @@ copysign = elementwise(
     d=(lambda ans, x, y: sign(x) * copysign(one_like(y), y), 0),
 )
 
-# ----- exponentials and logarithms -----------------------------------------------------------------
+# ----- exponentials and logarithms ---------------------------------------------------
 
 exp = elementwise("exp", np.exp, "exp", d=(lambda ans, x: ans,), singular=True, cost=15)
 exp2 = elementwise(
@@ -313,13 +311,11 @@ expit = elementwise(
     doc="1 / (1 + exp(-x)).",
 )
 
-# ----- trigonometric and hyperbolic -------------------------------------------------------------------
+# ----- trigonometric and hyperbolic --------------------------------------------------
 
 sin = elementwise("sin", np.sin, "sin", d=(lambda ans, x: cos(x),), cost=20)
 cos = elementwise("cos", np.cos, "cos", d=(lambda ans, x: -sin(x),), cost=20)
-tan = elementwise(
-    "tan", np.tan, "tan", d=(lambda ans, x: 1.0 + ans * ans,), singular=True, cost=30
-)
+tan = elementwise("tan", np.tan, "tan", d=(lambda ans, x: 1.0 + ans * ans,), singular=True, cost=30)
 arcsin = elementwise(
     "arcsin",
     np.arcsin,
@@ -336,9 +332,7 @@ arccos = elementwise(
     singular=True,
     cost=25,
 )
-arctan = elementwise(
-    "arctan", np.arctan, "atan", d=(lambda ans, x: 1.0 / (1.0 + x * x),), cost=25
-)
+arctan = elementwise("arctan", np.arctan, "atan", d=(lambda ans, x: 1.0 / (1.0 + x * x),), cost=25)
 
 
 def _arctan2_scaled(x: Node, y: Node) -> tuple[Node, Node]:
@@ -400,7 +394,7 @@ arctanh = elementwise(
     cost=40,
 )
 
-# ----- dtype ---------------------------------------------------------------------------------------------
+# ----- dtype -------------------------------------------------------------------------
 
 
 def _astype_aval(x: Aval, *, dtype: np.dtype) -> Aval:

@@ -15,7 +15,7 @@ from .elementwise import add, mul
 from .lower import Call, Gather, Index, Map, fixed
 from .shape import dim_value, expand, iota, reshape, transpose
 
-# ----- wrap_index: negative positions count from the end; out of bounds is an error --------
+# ----- wrap_index: negative positions count from the end; out of bounds is an error --
 
 
 def _wrap_impl(i: Any, *, size: int) -> Any:
@@ -36,7 +36,7 @@ wrap_index = general(
     lower=Map(lambda b, i: b.wrap_index(i)),
 )
 
-# ----- gather: x[(N, rest...)] at positions (S...) gives (S..., rest...) ----------------------
+# ----- gather: x[(N, rest...)] at positions (S...) gives (S..., rest...) -------------
 
 
 def _gather_aval(x: Aval, i: Aval) -> Aval:
@@ -82,7 +82,7 @@ gather = linear(
     fixed=(1,),
 )
 
-# ----- scatter_add: rows (S..., rest...) summed into zeros (N, rest...) --------------------------
+# ----- scatter_add: rows (S..., rest...) summed into zeros (N, rest...) --------------
 
 
 def _scatter_impl(u: Any, i: Any, *, size: int) -> Any:
@@ -112,7 +112,7 @@ def _scatter_batch(
 
 def _scatter_terms(node: Node, index: Index) -> Any:
     """Every update row, with its position: those that match are added."""
-    u, i = node.args
+    _, i = node.args
     terms = []
     for at in np.ndindex(*i.shape):
         place = tuple(fixed(k) for k in at)

@@ -31,7 +31,7 @@ def _reduction(name: str, kind: str, impl: Any, jvp: Any, vjp: Any) -> Any:
     return op
 
 
-# ----- max and min -----------------------------------------------------------------------
+# ----- max and min ------------------------------------------------------------------
 
 
 def _ties(node: Node) -> tuple[Node, Node]:
@@ -78,7 +78,7 @@ def reduce_all(x: Node, axes: tuple[int, ...]) -> Node:
     return _reduce_all(x, axes=axes)
 
 
-# ----- the linear recurrence h[i] = a[i]*h[i-1] + b[i] -----------------------------------------
+# ----- the linear recurrence h[i] = a[i]*h[i-1] + b[i] ------------------------------
 
 
 def _recurrence_impl(a: Any, b: Any, *, axis: int, reverse: bool) -> Any:
@@ -171,9 +171,7 @@ def cumsum(x: Node, axis: int, reverse: bool = False) -> Node:
 def _first(x: Node, axis: int, value: float, last: bool = False) -> Node:
     """Zeros like `x` but `value` at the first (last) place of the axis."""
     one = tuple(1 if k == axis else d for k, d in enumerate(x.shape))
-    start = tuple(
-        (x.shape[axis] - 1 if last else 0) if k == axis else 0 for k in range(x.ndim)
-    )
+    start = tuple((x.shape[axis] - 1 if last else 0) if k == axis else 0 for k in range(x.ndim))
     return unslice(const(value, Aval(one, x.dtype)), start, (1,) * x.ndim, x.shape)
 
 
@@ -196,7 +194,7 @@ def products_before(x: Node, axis: int, reverse: bool = False) -> Node:
     return recurrence(shift(x, axis, step), start, axis, reverse)
 
 
-# ----- prod ---------------------------------------------------------------------------------------
+# ----- prod -------------------------------------------------------------------------
 
 
 def _prod_jvp(node: Node, tangents: Sequence[Node | None]) -> Node | None:

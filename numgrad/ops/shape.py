@@ -57,7 +57,7 @@ def expand(x: Node, shape: Shape) -> Node:
     return _expand(x, shape=shape)
 
 
-# ----- reshape ------------------------------------------------------------------------------
+# ----- reshape ----------------------------------------------------------------------
 
 
 def _reshape_sources(node: Node, index: Index) -> Any:
@@ -93,7 +93,7 @@ def reshape(x: Node, shape: Shape) -> Node:
     return _reshape(x, shape=shape)
 
 
-# ----- transpose ------------------------------------------------------------------------------
+# ----- transpose --------------------------------------------------------------------
 
 
 def _inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
@@ -129,7 +129,7 @@ def transpose(x: Node, perm: tuple[int, ...]) -> Node:
     return _transpose(x, perm=perm)
 
 
-# ----- slice and its transpose, unslice -----------------------------------------------------------
+# ----- slice and its transpose, unslice ---------------------------------------------
 
 
 def _slice_impl(x: Any, *, start: Any, step: Any, shape: Any) -> Any:
@@ -155,9 +155,7 @@ _slice = linear(
     "slice",
     _slice_impl,
     lambda x, *, start, step, shape: Aval(shape, x.dtype),
-    lambda node, g, i: unslice(
-        g, node.params["start"], node.params["step"], node.args[0].shape
-    ),
+    lambda node, g, i: unslice(g, node.params["start"], node.params["step"], node.args[0].shape),
     _slice_batch,
     View(_slice_sources),
 )
@@ -214,9 +212,7 @@ _unslice_rules = (
 )
 _unslice = linear("unslice", *_unslice_rules, View(_unslice_sources))
 # steps other than 1 and -1 leave holes between the elements: written by a strided copy
-_unslice_strided = linear(
-    "unslice_strided", *_unslice_rules, Call("unslice", _unslice_terms, None)
-)
+_unslice_strided = linear("unslice_strided", *_unslice_rules, Call("unslice", _unslice_terms, None))
 
 
 def unslice(x: Node, start: Shape, step: tuple[int, ...], shape: Shape) -> Node:
@@ -227,7 +223,7 @@ def unslice(x: Node, start: Shape, step: tuple[int, ...], shape: Shape) -> Node:
     return op(x, start=start, step=step, shape=shape)
 
 
-# ----- concatenate -----------------------------------------------------------------------------------
+# ----- concatenate ------------------------------------------------------------------
 
 
 def _offsets(node: Node) -> list[DimLike]:
@@ -281,7 +277,7 @@ def concatenate(xs: Sequence[Node], axis: int) -> Node:
     return xs[0] if len(xs) == 1 else _concatenate(*xs, axis=axis)
 
 
-# ----- leaves: values that come from the index ------------------------------------------------------------
+# ----- leaves: values that come from the index --------------------------------------
 
 
 def _leaf(name: str, impl: Any, body: Any, doc: str) -> Any:
@@ -351,7 +347,7 @@ def dim_value(value: DimLike, dtype: Any) -> Node:
     return _dim(value=value, shape=(), dtype=aval.dtype)
 
 
-# ----- reduce_sum stands here because expand and it are each other's transpose ---------------------------
+# ----- reduce_sum stands here because expand and it are each other's transpose ------
 
 
 def _reduced(shape: Shape, axes: tuple[int, ...]) -> Shape:
@@ -390,4 +386,3 @@ def reduce_sum(x: Node, axes: tuple[int, ...]) -> Node:
 
 def size_of(shape: Shape, axes: tuple[int, ...]) -> DimLike:
     return product([shape[a] for a in axes])
-

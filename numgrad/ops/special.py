@@ -6,38 +6,49 @@ sections 5 (gamma), 7 (error function), 25 (zeta).
 
 from __future__ import annotations
 
+import importlib
 import math
+from collections.abc import Callable
 from typing import Any
-
-import scipy.special as sc
 
 from ..ir.graph import Node
 from .declare import elementwise, scale
 from .elementwise import exp, log, log1p, one_like
 
+
+def _scipy(name: str) -> Callable[..., Any]:
+    """A function of scipy.special, imported when it is first evaluated: that import takes
+    longer than all of numgrad's, and compiled code does not need it."""
+
+    def call(*args: Any) -> Any:
+        return getattr(importlib.import_module("scipy.special"), name)(*args)
+
+    return call
+
+
 # DLMF 7.2.1: d/dx erf(x) = 2/sqrt(pi) exp(-x^2)
 _TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
 
 erf = elementwise(
-    "erf", sc.erf, "erf", d=(lambda ans, x: _TWO_OVER_SQRT_PI * exp(-(x * x)),), cost=30
+    "erf", _scipy("erf"), "erf", d=(lambda ans, x: _TWO_OVER_SQRT_PI * exp(-(x * x)),), cost=30
 )
 erfc = elementwise(
-    "erfc", sc.erfc, "erfc", d=(lambda ans, x: -_TWO_OVER_SQRT_PI * exp(-(x * x)),), cost=40
+    "erfc", _scipy("erfc"), "erfc", d=(lambda ans, x: -_TWO_OVER_SQRT_PI * exp(-(x * x)),), cost=40
 )
 erfinv = elementwise(
     "erfinv",
-    sc.erfinv,
+    _scipy("erfinv"),
     "erfinv",
     d=(lambda ans, x: (1.0 / _TWO_OVER_SQRT_PI) * exp(ans * ans),),
     singular=True,
     cost=60,
 )
 gammaln = elementwise(
-    "gammaln", sc.gammaln, "gammaln", d=(lambda ans, x: digamma(x),), singular=True, cost=80
+    "gammaln", _scipy("gammaln"), "gammaln", d=(lambda ans, x: digamma(x),), singular=True, cost=80
 )
 digamma = elementwise(
     "digamma",
-    sc.digamma,
+    _scipy("digamma"),
     "digamma",
     d=(lambda ans, x: polygamma(one_like(x), x),),
     singular=True,
@@ -50,7 +61,7 @@ def _polygamma_dx(ans: Node, n: Node, x: Node) -> Node:
 
 
 def _polygamma_impl(n: Any, x: Any) -> Any:
-    return sc.polygamma(n, x).astype(x.dtype)
+    return _scipy("polygamma")(n, x).astype(x.dtype)
 
 
 def _polygamma_body(b: Any, n: Any, x: Any) -> Any:
@@ -75,13 +86,9 @@ polygamma = elementwise(
 )
 
 
-def _logit_impl(x: Any) -> Any:
-    return sc.logit(x)
-
-
 logit = elementwise(
     "logit",
-    _logit_impl,
+    _scipy("logit"),
     lambda b, x: b.fsub(b.math("log", x), b.math("log1p", b.fneg(x))),
     d=(lambda ans, x: 1.0 / (x * (1.0 - x)),),
     singular=True,
@@ -97,7 +104,7 @@ def _xlogy_body(b: Any, x: Any, y: Any) -> Any:
 
 xlogy = elementwise(
     "xlogy",
-    sc.xlogy,
+    _scipy("xlogy"),
     _xlogy_body,
     d=(
         lambda ans, x, y: log(y),
@@ -116,7 +123,7 @@ def _xlog1py_body(b: Any, x: Any, y: Any) -> Any:
 
 xlog1py = elementwise(
     "xlog1py",
-    sc.xlog1py,
+    _scipy("xlog1py"),
     _xlog1py_body,
     d=(
         lambda ans, x, y: log1p(y),

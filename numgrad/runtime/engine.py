@@ -43,9 +43,7 @@ def vector_bytes() -> int:
 @functools.cache
 def _machine(level: int) -> llvm.TargetMachine:
     name, features = cpu()
-    return _initialized().create_target_machine(
-        cpu=name, features=features, opt=level, jit=True
-    )
+    return _initialized().create_target_machine(cpu=name, features=features, opt=level, jit=True)
 
 
 # What the emitted code needs: accumulators into registers, vector functions inlined, what
@@ -110,6 +108,4 @@ class Loaded:
 
 def _fresh_machine() -> llvm.TargetMachine:
     name, features = cpu()
-    return _initialized().create_target_machine(
-        cpu=name, features=features, opt=1, jit=True
-    )
+    return _initialized().create_target_machine(cpu=name, features=features, opt=1, jit=True)

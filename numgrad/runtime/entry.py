@@ -474,9 +474,7 @@ class ArgSpec:
 
     __slots__ = ("kind", "ndim", "dtype", "types")
 
-    def __init__(
-        self, kind: str, ndim: int, dtype: np.dtype, types: tuple[type, ...] = ()
-    ) -> None:
+    def __init__(self, kind: str, ndim: int, dtype: np.dtype, types: tuple[type, ...] = ()) -> None:
         self.kind, self.ndim, self.dtype, self.types = kind, ndim, np.dtype(dtype), types
 
 

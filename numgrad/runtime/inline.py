@@ -17,7 +17,9 @@ def link_program(emitted: Emitted) -> tuple[Any, Any]:
     # several dispatchers may bring the same program into one library
     text = emitted.text
     for kind in ("i64", "void"):
-        text = text.replace(f"define {kind} @{emitted.name}", f"define weak_odr {kind} @{emitted.name}")
+        text = text.replace(
+            f"define {kind} @{emitted.name}", f"define weak_odr {kind} @{emitted.name}"
+        )
 
     def call(context: Any, builder: Any, table: Any, suffix: str, result: Any) -> Any:
         library = context.active_code_library

@@ -104,7 +104,7 @@ class Plan:
     slots: list[DimLike]
 
 
-# -- strided views of stored nodes --------------------------------------------------------------
+# -- strided views of stored nodes ---------------------------------------------------
 
 
 def contiguous(shape: Shape) -> tuple[DimLike, ...]:
@@ -159,7 +159,7 @@ def blas_operand(node: Node) -> Strided:
     return Strided(node, 0, contiguous(node.shape), node.shape)
 
 
-# -- costs -------------------------------------------------------------------------------------
+# -- costs ---------------------------------------------------------------------------
 
 
 def _weight(node: Node) -> float:
@@ -209,7 +209,7 @@ def _unrollable(node: Node) -> bool:
     return False
 
 
-# -- the scheduler ----------------------------------------------------------------------------
+# -- the scheduler -------------------------------------------------------------------
 
 
 class Scheduler:
@@ -314,9 +314,7 @@ class Scheduler:
             return
         domain = stage.domain
         live = tuple(k for k, d in enumerate(domain) if d != 1)
-        whole: Index = tuple(
-            Ix(k, 1, 0) if d != 1 else fixed(0) for k, d in enumerate(domain)
-        )
+        whole: Index = tuple(Ix(k, 1, 0) if d != 1 else fixed(0) for k, d in enumerate(domain))
         n = _small(domain)
         if n is not None and n <= STRAIGHT:
             stage.unrolled, stage.loops = live, ()
@@ -391,9 +389,10 @@ class Scheduler:
                 uses[node] = uses.get(node, 0) + 1
                 patterns = {p for _, p in seen}  # type: ignore[misc]
                 # the same element at several offsets: 4 recomputations are the limit
-                if len(seen) > 4 * len(patterns) and node not in self.stored and node.args:
-                    if _weight(node) * len(seen) > HEAVY or len(seen) > 8:
-                        more.add(node)
+                repeated = len(seen) > 4 * len(patterns) and node not in self.stored
+                dear = _weight(node) * len(seen) > HEAVY or len(seen) > 8
+                if repeated and dear and node.args:
+                    more.add(node)
         total = self._subtree_costs()
         for node, count in uses.items():
             if count > 1 and node not in self.stored and total[node] > HEAVY:

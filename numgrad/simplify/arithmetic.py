@@ -39,7 +39,7 @@ from .rules import (
     value_of,
 )
 
-# ----- every elementwise op -------------------------------------------------------------------
+# ----- every elementwise op ----------------------------------------------------------
 
 
 @rule(*(op.name for op in ELEMENTWISE))
@@ -84,7 +84,7 @@ def constant_second(node: Node) -> Node | None:
     return None
 
 
-# ----- sums -----------------------------------------------------------------------------------
+# ----- sums -------------------------------------------------------------------------
 
 
 @rule("add")
@@ -188,7 +188,7 @@ def common_factor(node: Node) -> Node | None:
     return None
 
 
-# ----- products -------------------------------------------------------------------------------
+# ----- products ---------------------------------------------------------------------
 
 
 @rule("mul", "mul_no_nan")
@@ -275,7 +275,7 @@ def select_product(node: Node) -> Node | None:
     return None
 
 
-# ----- quotients ------------------------------------------------------------------------------
+# ----- quotients --------------------------------------------------------------------
 
 
 @rule("div")
@@ -325,7 +325,7 @@ def multiply_quotient(node: Node) -> Node | None:
     return None
 
 
-# ----- powers, roots, absolute values ---------------------------------------------------------
+# ----- powers, roots, absolute values -----------------------------------------------
 
 
 @rule("power")
@@ -397,7 +397,7 @@ def clip_again(node: Node) -> Node | None:
     return apply(node.op, (x.args[0], bound))
 
 
-# ----- selection, logic, dtype ----------------------------------------------------------------
+# ----- selection, logic, dtype ------------------------------------------------------
 
 
 @rule("select")

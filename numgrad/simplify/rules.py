@@ -63,7 +63,7 @@ def rule_table() -> list[tuple[str, str]]:
     return list(table.items())
 
 
-# ----- reading nodes --------------------------------------------------------------------------
+# ----- reading nodes ----------------------------------------------------------------
 
 
 def value_of(node: Node) -> float | int | bool | None:
@@ -107,7 +107,7 @@ def like(node: Node, value: float) -> Node:
     return const(value, node.aval)
 
 
-# ----- dimensions -----------------------------------------------------------------------------
+# ----- dimensions -------------------------------------------------------------------
 
 
 def positive(size: DimLike) -> bool:

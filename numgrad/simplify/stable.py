@@ -38,7 +38,7 @@ def _one_plus_exp(node: Node) -> Node | None:
     return None
 
 
-# ----- logarithms -----------------------------------------------------------------------------
+# ----- logarithms -------------------------------------------------------------------
 
 
 @rule("log")
@@ -148,7 +148,7 @@ def logaddexp_of_zero(node: Node) -> Node | None:
     return softplus(x) if is_value(y, 0) else None
 
 
-# ----- exponentials ---------------------------------------------------------------------------
+# ----- exponentials -----------------------------------------------------------------
 
 
 @rule("add")

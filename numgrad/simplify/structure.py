@@ -28,7 +28,7 @@ from ..ops.shape import (
 )
 from .rules import ELEMENTWISE, at_most, is_value, like, positive, rule, scaled
 
-# ----- constants and needless moves -----------------------------------------------------------
+# ----- constants and needless moves --------------------------------------------------
 
 
 @rule("expand", "reshape", "transpose", "slice")
@@ -71,7 +71,7 @@ def join_constants(node: Node) -> Node | None:
     return const(value, node.aval) if same else None
 
 
-# ----- expand, reshape, transpose -------------------------------------------------------------
+# ----- expand, reshape, transpose ---------------------------------------------------
 
 
 @rule("expand")
@@ -167,7 +167,7 @@ def transpose_unit(node: Node) -> Node | None:
     return x if _is_unit(x) else None
 
 
-# ----- slice and unslice ----------------------------------------------------------------------
+# ----- slice and unslice ------------------------------------------------------------
 
 
 def _plain(node: Node) -> bool:
@@ -266,7 +266,7 @@ def unslice_twice(node: Node) -> Node | None:
     return unslice(x.args[0], start, (1,) * node.ndim, node.shape)
 
 
-# ----- sums -----------------------------------------------------------------------------------
+# ----- sums -------------------------------------------------------------------------
 
 
 def _times_size(x: Node, size: DimLike) -> Node:
@@ -364,7 +364,7 @@ def sum_of_product(node: Node) -> Node | None:
     return None
 
 
-# ----- products with unit directions ----------------------------------------------------------
+# ----- products with unit directions ------------------------------------------------
 
 
 def _directions(x: Node) -> tuple[Node, bool] | None:

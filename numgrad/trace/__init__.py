@@ -6,6 +6,7 @@ and the scope), ``value`` (a node in a scope), ``ufuncs``, ``reductions``, ``sha
 users see), ``captures`` (globals and closures).
 """
 
+from . import substitutes
 from .captures import Capture, Captured, substitute
 from .signature import InputSpec, Signature, abstract
 from .symint import STATIC_LIMIT, Guard, Scope, SymInt
@@ -32,6 +33,7 @@ __all__ = [
     "is_traced",
     "output_nodes",
     "substitute",
+    "substitutes",
     "trace",
     "unwrap",
     "wrap",

@@ -187,7 +187,7 @@ class Captured:
 
     def same_code(self) -> bool:
         """Whether the functions still have the code that was traced."""
-        return all([function.__code__ is code for function, code in self.codes])
+        return all(function.__code__ is code for function, code in self.codes)
 
     # ---- looking through ----------------------------------------------------------------
 
@@ -347,7 +347,7 @@ class Captured:
             return
         self._same(place, value)
 
-    # ---- functions --------------------------------------------------------------------------
+    # ---- functions ------------------------------------------------------------------
 
     def _function(self, function: types.FunctionType) -> _Function:
         record = self._functions.get(id(function))
@@ -473,7 +473,7 @@ class Captured:
         elif codescan.is_user_class(type(value)):
             self._object(value, place.name)
 
-    # ---- objects --------------------------------------------------------------------------------
+    # ---- objects --------------------------------------------------------------------
 
     def _object(self, value: Any, name: str) -> None:
         if id(value) not in self._objects and not isinstance(value, Value):
@@ -530,7 +530,7 @@ class Captured:
         self._watch_value(value, _Place(("attribute", id(owner), attribute), source,
                                         f"{name}.{attribute}"))  # fmt: skip
 
-    # ---- rebuilding --------------------------------------------------------------------------
+    # ---- rebuilding -----------------------------------------------------------------
 
     def _spread(self) -> None:
         """Mark the functions that have to be rebuilt: those that reach something that changes."""
@@ -602,7 +602,7 @@ class Captured:
             known = self._cells[id(cell)] = (cell, new, value, "")
         return known[1]
 
-    # ---- afterwards ------------------------------------------------------------------------------
+    # ---- afterwards -----------------------------------------------------------------
 
     def finish(self) -> None:
         """Carry over what the function assigned; raise if a tracer got out that way."""
@@ -646,7 +646,7 @@ class Captured:
             original.update({k: before.get(id(x), x) for k, x in copy.items()})
 
 
-# ---- kinds of values -------------------------------------------------------------------------
+# ---- kinds of values ---------------------------------------------------------------
 
 
 def _is_input(value: Any) -> bool:

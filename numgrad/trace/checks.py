@@ -108,7 +108,7 @@ def frozen(value: Any) -> Callable[[Any], bool]:
 
     def test(now: Any) -> bool:
         found, structure = tree.flatten(now)
-        return structure == treedef and all([t(x) for t, x in zip(tests, found, strict=True)])
+        return structure == treedef and all(t(x) for t, x in zip(tests, found, strict=True))
 
     return test
 

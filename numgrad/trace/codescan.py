@@ -84,7 +84,7 @@ def _collect(code: types.CodeType, names: CodeNames) -> None:
             _collect(constant, names)
 
 
-# ---- whose code it is ------------------------------------------------------------------------
+# ---- whose code it is --------------------------------------------------------------
 
 
 @functools.cache

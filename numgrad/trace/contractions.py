@@ -50,7 +50,7 @@ def _check_inner(x: Node, y: Node, dx: DimLike, dy: DimLike, name: str, scope: S
         )
 
 
-# ----- matmul and dot -------------------------------------------------------------------------
+# ----- matmul and dot ---------------------------------------------------------------
 
 
 @implements(np.linalg.matmul)
@@ -169,7 +169,7 @@ def kron(a: Any, b: Any) -> Any:
     return wrap(sh.reshape(full.node, tuple(n * m for n, m in zip(xs, ys, strict=True))))
 
 
-# ----- tensordot ------------------------------------------------------------------------------
+# ----- tensordot --------------------------------------------------------------------
 
 
 def _tensordot(
@@ -202,7 +202,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     return wrap(_tensordot(x, y, ax, ay, "tensordot", scope))
 
 
-# ----- einsum ---------------------------------------------------------------------------------
+# ----- einsum -----------------------------------------------------------------------
 
 
 @implements(np.einsum)
@@ -307,7 +307,7 @@ def _stretched(x: Node, sx: str, y: Node, sy: str, scope: Scope) -> tuple[Node, 
     return broadcast_to(x, tuple(xs), scope), broadcast_to(y, tuple(ys), scope)
 
 
-# ----- diagonals and triangles ----------------------------------------------------------------
+# ----- diagonals and triangles ------------------------------------------------------
 
 
 def diagonal_node(node: Node, offset: int, axis1: int, axis2: int, scope: Scope) -> Node:

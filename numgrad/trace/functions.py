@@ -29,6 +29,8 @@ from .ufuncs import call_ufunc, hooks, truth
 from .value import (
     Value,
     as_tracer,
+    concrete,
+    determined,
     enter,
     node_of,
     operand,
@@ -38,7 +40,7 @@ from .value import (
     wrap,
 )
 
-# ----- the dispatcher -------------------------------------------------------------------------
+# ----- the dispatcher ----------------------------------------------------------------
 
 _ALTERNATIVES = {
     "unwrap": "use np.mod and np.diff",
@@ -77,14 +79,26 @@ def array_function(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[s
     implementation = FUNCTIONS.get(func)
     if implementation is not None:
         return implementation(*args, **kwargs)
+    traced = _traced_in([*args, *kwargs.values()])
+    if determined(traced):
+        # It depends on lengths only, which become fixed by that.
+        return func(*_plain(args), **_plain(kwargs))
     name = getattr(func, "__name__", str(func))
     module = getattr(func, "__module__", "numpy") or "numpy"
     shown = module.replace("numpy", "np", 1)
     unsupported(
         f"{shown}.{name} is not supported on traced values",
         _ALTERNATIVES.get(name),
-        _traced_in([*args, *kwargs.values()]),
+        traced,
     )
+
+
+def _plain(x: Any) -> Any:
+    if isinstance(x, Value):
+        return concrete(x, "", "")
+    if isinstance(x, dict):
+        return {k: _plain(v) for k, v in x.items()}
+    return type(x)([_plain(v) for v in x]) if type(x) in (list, tuple) else x
 
 
 def _traced_in(values: Iterable[Any]) -> list[Value]:
@@ -97,7 +111,7 @@ def _traced_in(values: Iterable[Any]) -> list[Value]:
     return found
 
 
-# ----- selection ------------------------------------------------------------------------------
+# ----- selection --------------------------------------------------------------------
 
 
 @implements(np.where)
@@ -155,7 +169,7 @@ def positive(x: Any) -> Any:
     return call_ufunc(np.positive, (x,)) if as_tracer(x).dtype != BOOL else as_tracer(x)
 
 
-# ----- rounding and the like ------------------------------------------------------------------
+# ----- rounding and the like --------------------------------------------------------
 
 
 @implements(np.round, np.around)
@@ -272,7 +286,7 @@ implements(np.isposinf)(_one_infinity(1.0))
 implements(np.isneginf)(_one_infinity(-1.0))
 
 
-# ----- new arrays -----------------------------------------------------------------------------
+# ----- new arrays -------------------------------------------------------------------
 
 
 def _like(name: str, value: Any) -> Any:
@@ -441,7 +455,7 @@ for _f in (np.shares_memory, np.may_share_memory):
     implements(_f)(lambda a, b, *args, **kwargs: a is b)
 
 
-# ----- what the modules below call ------------------------------------------------------------
+# ----- what the modules below call --------------------------------------------------
 
 _BY_NAME = {
     "sum": reductions.sum_, "prod": reductions.prod, "max": reductions.max_,

@@ -25,7 +25,9 @@ from .symint import Scope, SymInt
 from .value import (
     Value,
     array_node,
+    concrete,
     contains_tracer,
+    determined,
     enter,
     list_node,
     node_of,
@@ -43,7 +45,7 @@ class _Slice(NamedTuple):
     length: DimLike
 
 
-# ----- what the parts of a key are ------------------------------------------------------------
+# ----- what the parts of a key are --------------------------------------------------
 
 
 def _expand_key(key: Any, ndim: int) -> list[Any]:
@@ -77,6 +79,8 @@ def _classified(item: Any) -> list[Any]:
     if isinstance(item, Value):
         node = node_of(item)
         if node.dtype == BOOL:
+            if determined([item]):
+                return list(np.nonzero(concrete(item, "", "")))
             unsupported(
                 "a traced boolean array can't be used as an index: the number of elements that "
                 "it selects is not known",
@@ -115,7 +119,7 @@ def _integer_node(node: Node) -> Node:
     return cast(node, INT64)
 
 
-# ----- integers and slices --------------------------------------------------------------------
+# ----- integers and slices ----------------------------------------------------------
 
 
 def wrapped(i: Any, n: DimLike, scope: Scope) -> DimLike:
@@ -167,7 +171,7 @@ def _bound(
     return d if scope.compare("<=", d, highest) else highest
 
 
-# ----- x[key] ---------------------------------------------------------------------------------
+# ----- x[key] -----------------------------------------------------------------------
 
 
 def getitem(x: Value, key: Any) -> Any:
@@ -353,7 +357,7 @@ def _checked_position(index: Any, n: DimLike, scope: Scope) -> Node:
     return ix.wrap_index(index, size=n)
 
 
-# ----- take and its kin -----------------------------------------------------------------------
+# ----- take and its kin -------------------------------------------------------------
 
 
 @implements(np.take)

@@ -60,7 +60,7 @@ def _with_initial(op: Callable[..., Node], node: Node, initial: Any) -> Node:
     return op(node, sh.expand(sh.reshape(first, (1,) * node.ndim), node.shape))
 
 
-# ----- sum, prod, extrema, any, all -----------------------------------------------------------
+# ----- sum, prod, extrema, any, all -------------------------------------------------
 
 
 def _accumulated(a: Any, dtype: Any) -> Node:
@@ -157,7 +157,7 @@ def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
     return wrap(_squeezed(sh.reduce_sum(node, axes), axes, keepdims))
 
 
-# ----- mean and variance ----------------------------------------------------------------------
+# ----- mean and variance ------------------------------------------------------------
 
 
 def _float(a: Any, dtype: Any) -> Node:
@@ -262,7 +262,7 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = _NOT_GIVEN) -
     return max_(a, axis, keepdims=keepdims) - min_(a, axis, keepdims=keepdims)
 
 
-# ----- ignoring NaN ---------------------------------------------------------------------------
+# ----- ignoring NaN -----------------------------------------------------------------
 
 
 def _ignoring_nan(name: str, reduction: Any, neutral: float) -> Any:
@@ -291,7 +291,7 @@ def nanmean(
     return mean(a, axis, dtype, out, keepdims, where=wrap(ew.logical_not(ew.isnan(node))))
 
 
-# ----- argmax and argmin ----------------------------------------------------------------------
+# ----- argmax and argmin ------------------------------------------------------------
 
 
 def _arg_extremum(name: str, reduce: Callable[..., Node]) -> Any:
@@ -324,7 +324,7 @@ argmax = implements(np.argmax)(_arg_extremum("argmax", rd.reduce_max))
 argmin = implements(np.argmin)(_arg_extremum("argmin", rd.reduce_min))
 
 
-# ----- cumulative -----------------------------------------------------------------------------
+# ----- cumulative -------------------------------------------------------------------
 
 
 def _cumulative(name: str, run: Callable[..., Node]) -> Any:
@@ -383,7 +383,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: Any = -1) -> Any:
     return (step * (y[(*before, slice(1, None))] + y[(*before, slice(None, -1))]) / 2.0).sum(axis=k)
 
 
-# ----- norm -----------------------------------------------------------------------------------
+# ----- norm -------------------------------------------------------------------------
 
 
 @implements(np.linalg.norm)

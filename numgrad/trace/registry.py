@@ -40,7 +40,7 @@ def no_out(out: Any, name: str) -> None:
         )
 
 
-def wrong(what: str, hint: str | None = None) -> ShapeError:
+def wrong(what: str, hint: str = "print x.shape of what goes in at this line") -> ShapeError:
     """A ShapeError at the user's line."""
     return ShapeError(what, where=current_where(), hint=hint)
 
@@ -51,7 +51,7 @@ def shown(shape: Sequence[DimLike], scope: Scope) -> str:
     return f"({inside},)" if len(shape) == 1 else f"({inside})"
 
 
-# ----- axes -----------------------------------------------------------------------------------
+# ----- axes -------------------------------------------------------------------------
 
 
 def axis_of(axis: Any, ndim: int) -> int:
@@ -77,7 +77,7 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(axes)
 
 
-# ----- sizes ----------------------------------------------------------------------------------
+# ----- sizes ------------------------------------------------------------------------
 
 
 def size_arg(n: Any) -> DimLike:
@@ -100,7 +100,7 @@ def public(d: DimLike, scope: Scope) -> int | SymInt:
     return d if isinstance(d, int) else SymInt(d, scope)
 
 
-# ----- nodes ----------------------------------------------------------------------------------
+# ----- nodes ------------------------------------------------------------------------
 
 
 def filled(value: DimLike | float, shape: Shape, dtype: np.dtype) -> Node:

@@ -28,7 +28,7 @@ from .registry import (
 from .symint import Scope, SymInt, exact_divide
 from .value import as_tracer, enter, operand, to_node, unsupported, wrap
 
-# ----- reshape --------------------------------------------------------------------------------
+# ----- reshape -----------------------------------------------------------------------
 
 
 def full_shape(node: Node, wanted: Sequence[DimLike], scope: Scope) -> Shape:
@@ -91,7 +91,7 @@ def ravel(a: Any, order: Any = "C") -> Any:
     return wrap(reshape_node(node, [product(node.shape)], order, scope))
 
 
-# ----- axes -----------------------------------------------------------------------------------
+# ----- axes -------------------------------------------------------------------------
 
 
 @implements(np.transpose, np.permute_dims)
@@ -179,7 +179,7 @@ def squeeze(a: Any, axis: Any = None) -> Any:
     return wrap(sh.reshape(node, tuple(d for k, d in enumerate(node.shape) if k not in axes)))
 
 
-# ----- broadcasting ---------------------------------------------------------------------------
+# ----- broadcasting -----------------------------------------------------------------
 
 
 @implements(np.broadcast_to)
@@ -233,7 +233,7 @@ atleast_2d = implements(np.atleast_2d)(_at_least(2))
 atleast_3d = implements(np.atleast_3d)(_at_least(3))
 
 
-# ----- order of elements ----------------------------------------------------------------------
+# ----- order of elements ------------------------------------------------------------
 
 
 def flip_node(node: Node, axes: Sequence[int]) -> Node:
@@ -306,7 +306,7 @@ def _rolled(node: Node, shift: Any, k: int, scope: Scope) -> Node:
     return sh.concatenate([part(node, k, n - by, by), part(node, k, 0, n - by)], k)
 
 
-# ----- joining --------------------------------------------------------------------------------
+# ----- joining ----------------------------------------------------------------------
 
 
 def concatenate_nodes(nodes: Sequence[Node], axis: int, scope: Scope) -> Node:
@@ -410,7 +410,7 @@ def append(arr: Any, values: Any, axis: Any = None) -> Any:
     return concatenate([arr, values], axis)
 
 
-# ----- splitting ------------------------------------------------------------------------------
+# ----- splitting --------------------------------------------------------------------
 
 
 def _sections(node: Node, k: int, sections: Any, even: bool, scope: Scope) -> list[Node]:
@@ -481,7 +481,7 @@ def unstack(x: Any, *, axis: Any = 0) -> tuple[Any, ...]:
     return tuple(moveaxis(x, axis, 0))
 
 
-# ----- repeating ------------------------------------------------------------------------------
+# ----- repeating --------------------------------------------------------------------
 
 
 def repeat_node(node: Node, times: DimLike, k: int) -> Node:
@@ -555,7 +555,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
     return wrap(node)
 
 
-# ----- about shapes ---------------------------------------------------------------------------
+# ----- about shapes -----------------------------------------------------------------
 
 
 @implements(np.shape)

@@ -57,7 +57,7 @@ class Guard(NamedTuple):
         return f"{self.left} {self.kind} {self.right}"
 
 
-# ---- dimension arithmetic that needs more than Dim's own -------------------------------------
+# ---- dimension arithmetic that needs more than Dim's own ---------------------------
 
 
 def exact_divide(a: DimLike, b: DimLike) -> DimLike | None:
@@ -110,7 +110,7 @@ def substitute(d: DimLike, table: dict[int, DimLike]) -> DimLike:
     return total
 
 
-# ---- the scope -------------------------------------------------------------------------------
+# ---- the scope ---------------------------------------------------------------------
 
 
 class Scope:
@@ -152,7 +152,7 @@ class Scope:
         self._recorded: set[tuple[str, DimLike, DimLike]] = set()
         self._by_id: dict[int, tuple[np.ndarray, np.ndarray, Node]] = {}
 
-    # -- dimensions ---------------------------------------------------------------------------
+    # -- dimensions -------------------------------------------------------------------
 
     def hint(self, d: DimLike) -> int:
         """The value of `d` in the traced call."""
@@ -263,7 +263,7 @@ class Scope:
             return (lo // by if np.isfinite(lo) else lo), (hi // by if np.isfinite(hi) else hi)
         return -np.inf, np.inf
 
-    # -- values -----------------------------------------------------------------------------
+    # -- values -----------------------------------------------------------------------
 
     def check(self, where: Where | None, made: Where | None, name: str | None = None) -> None:
         """Raise if a tracer of this scope is used outside of it."""
@@ -320,7 +320,7 @@ def _decide(kind: str, lo: float, hi: float) -> bool | None:
     return None
 
 
-# ---- SymInt ----------------------------------------------------------------------------------
+# ---- SymInt ------------------------------------------------------------------------
 
 _hooks: dict[str, Callable[..., Any]] = {}
 
@@ -480,7 +480,7 @@ class SymInt:
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kwargs: Any) -> Any:
         return _hooks["ufunc"](ufunc, method, args, kwargs)
 
-    # -- relations ---------------------------------------------------------------------------
+    # -- relations --------------------------------------------------------------------
 
     __eq__ = _compared("==")
     __ne__ = _compared("!=")
@@ -492,7 +492,7 @@ class SymInt:
     def __bool__(self) -> bool:
         return self.scope.compare("!=", self.dim, 0)
 
-    # -- where a real int is needed ---------------------------------------------------------
+    # -- where a real int is needed ---------------------------------------------------
 
     def __index__(self) -> int:
         return self.scope.specialise(self.dim)

@@ -116,7 +116,7 @@ class Tracer(Value):
     __array_priority__ = 1000.0
     __hash__ = None  # type: ignore[assignment]
 
-    # -- NumPy's protocols ------------------------------------------------------------------
+    # -- NumPy's protocols ------------------------------------------------------------
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and not kwargs and method == "__call__":
@@ -135,7 +135,7 @@ class Tracer(Value):
         )
         return np.array(known, dtype=dtype)
 
-    # -- operators -------------------------------------------------------------------------
+    # -- operators --------------------------------------------------------------------
 
     __add__, __radd__ = _binary(np.add), _reflected(np.add)
     __sub__, __rsub__ = _binary(np.subtract), _reflected(np.subtract)
@@ -173,7 +173,7 @@ class Tracer(Value):
     def __trunc__(self) -> Any:
         return call_ufunc(np.trunc, (self,))
 
-    # -- what needs a number ----------------------------------------------------------------
+    # -- what needs a number ----------------------------------------------------------
 
     def __bool__(self) -> bool:
         known = concrete(
@@ -224,7 +224,7 @@ class Tracer(Value):
         hint = "print outside of the function"
         return format(concrete(self, "the formatted text", hint).item(), spec)
 
-    # -- containers ------------------------------------------------------------------------------
+    # -- containers -------------------------------------------------------------------
 
     def __len__(self) -> int:
         n = self._first_axis("len()")
@@ -275,7 +275,7 @@ class Tracer(Value):
         dtype = self.node.aval.dtype
         return f"Tracer<{self.node.aval!r}{' weak' if self.weak else ''} {dtype}>"
 
-    # -- attributes -------------------------------------------------------------------------------
+    # -- attributes -------------------------------------------------------------------
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -330,7 +330,7 @@ class Tracer(Value):
     def flags(self) -> NoReturn:
         unsupported("the memory layout (.flags) of a traced value", "leave it out", [self])
 
-    # -- methods ---------------------------------------------------------------------------------
+    # -- methods ----------------------------------------------------------------------
 
     def reshape(self, *shape: Any, order: str = "C", copy: Any = None) -> Any:
         scope = enter()

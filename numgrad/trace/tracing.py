@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import tree
-from ..errors import OutputError, RecursionDepthError, Where, user_where
+from ..errors import NumgradError, OutputError, RecursionDepthError, Where, user_where
 from ..ir.dims import Dim, DimLike
 from ..ir.graph import Graph, Node, current_where, input_node, rebuild, set_where
 from ..ops import shape as sh
@@ -81,7 +81,7 @@ class Trace:
 
     def holds(self, env: Sequence[int]) -> bool:
         """Whether all guards hold for these symbol values (see ``Signature.env``)."""
-        return all([g.holds(env) for g in self.scope.guards])
+        return all(g.holds(env) for g in self.scope.guards)
 
 
 def trace(
@@ -237,7 +237,7 @@ def _inputs(
     return nodes, stand_ins
 
 
-# ---- the call --------------------------------------------------------------------------------
+# ---- the call ----------------------------------------------------------------------
 
 
 def _called(
@@ -251,6 +251,11 @@ def _called(
         if transform is not None:
             return transform(function, args, kwargs)
         return function(*args, **kwargs)
+    except ValueError as error:
+        # NumPy hides what a tracer says to `array[0] = tracer` behind an error of its own.
+        if isinstance(error.__cause__, (Restart, NumgradError)):
+            raise error.__cause__ from None
+        raise
     except RecursionDepthError:
         raise
     except RecursionError as error:
@@ -267,7 +272,8 @@ def _deepest_user_line(error: BaseException) -> Where | None:
     step = error.__traceback__
     while step is not None:
         code = step.tb_frame.f_code
-        if is_user_file(code.co_filename):
+        # Generated methods (of named tuples) are in "<string>".
+        if code.co_filename != "<string>" and is_user_file(code.co_filename):
             found = Where(code.co_filename, step.tb_lineno, code.co_name)
         step = step.tb_next
     return found
@@ -298,7 +304,7 @@ def _set_aside(result: Any) -> tuple[Any, list[tuple[int, Any]]]:
     return treedef.unflatten(leaves), aside
 
 
-# ---- what comes out --------------------------------------------------------------------------
+# ---- what comes out ----------------------------------------------------------------
 
 
 def output_nodes(result: Any, fn: Any) -> tuple[list[Node], tree.TreeDef, tuple[bool, ...]]:
@@ -343,7 +349,7 @@ def output_nodes(result: Any, fn: Any) -> tuple[list[Node], tree.TreeDef, tuple[
     return nodes, treedef, tuple(weak)
 
 
-# ---- what follows from the guards ------------------------------------------------------------
+# ---- what follows from the guards --------------------------------------------------
 
 
 def _specialised(

@@ -25,7 +25,7 @@ UFUNCS: dict[np.ufunc, Rule] = {}
 SCIPY: dict[str, Rule] = {}
 
 
-# ----- applying a ufunc -----------------------------------------------------------------------
+# ----- applying a ufunc -------------------------------------------------------------
 
 
 def call_ufunc(ufunc: np.ufunc, args: Sequence[Any], operator: bool = False) -> Any:
@@ -47,7 +47,7 @@ def call_ufunc(ufunc: np.ufunc, args: Sequence[Any], operator: bool = False) -> 
         values.append(value)
         kinds.append(kind)
     loop = resolve(ufunc, kinds)
-    weak = operator and all([isinstance(k, type) for k in kinds])
+    weak = operator and all(isinstance(k, type) for k in kinds)
     return _finish(rule, values, loop, ufunc.nin, scope, weak)
 
 
@@ -107,7 +107,7 @@ def rule(*ufuncs: np.ufunc) -> Callable[[Rule], Rule]:
     return declare
 
 
-# ----- one op each ----------------------------------------------------------------------------
+# ----- one op each ------------------------------------------------------------------
 
 UFUNCS.update(
     {
@@ -145,7 +145,7 @@ def _scipy(name: str) -> Callable[[Rule], Rule]:
     return declare
 
 
-# ----- arithmetic -----------------------------------------------------------------------------
+# ----- arithmetic -------------------------------------------------------------------
 
 
 def _bool_as(op: Rule, on_bool: Rule) -> Rule:
@@ -289,7 +289,7 @@ def _ldexp(x: Node, n: Node) -> Node:
     return ew.mul(x, ew.exp2(cast(n, x.dtype)))
 
 
-# ----- rounding -------------------------------------------------------------------------------
+# ----- rounding ---------------------------------------------------------------------
 
 
 def _rounding(op: Rule) -> Rule:
@@ -300,7 +300,7 @@ for _ufunc, _op in ((np.floor, ew.floor), (np.ceil, ew.ceil), (np.rint, ew.rint)
                     (np.trunc, ew.trunc)):  # fmt: skip
     UFUNCS[_ufunc] = _rounding(_op)
 
-# ----- logic ----------------------------------------------------------------------------------
+# ----- logic -------------------------------------------------------------------------
 
 
 def truth(x: Node) -> Node:
@@ -313,7 +313,8 @@ def _logical(op: Rule) -> Rule:
 
 
 for _ufunc, _op in ((np.logical_and, ew.logical_and), (np.logical_or, ew.logical_or),
-                    (np.logical_xor, ew.logical_xor), (np.logical_not, ew.logical_not)):  # fmt: skip
+                    (np.logical_xor, ew.logical_xor),
+                    (np.logical_not, ew.logical_not)):  # fmt: skip
     UFUNCS[_ufunc] = _logical(_op)
 
 
@@ -344,7 +345,7 @@ def _signbit(x: Node) -> Node:
     return ew.lt(ew.copysign(one, x), const(0, x.aval))
 
 
-# ----- scipy.special --------------------------------------------------------------------------
+# ----- scipy.special ----------------------------------------------------------------
 
 
 @_scipy("log_expit")
@@ -374,7 +375,7 @@ def _betaln(x: Node, y: Node) -> Node:
     return ew.sub(ew.add(sp.gammaln(x), sp.gammaln(y)), sp.gammaln(ew.add(x, y)))
 
 
-# ----- __array_ufunc__ ------------------------------------------------------------------------
+# ----- __array_ufunc__ --------------------------------------------------------------
 
 _REDUCTIONS = {
     np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min",

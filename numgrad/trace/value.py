@@ -89,14 +89,11 @@ def wrap(node: Node, scope: Scope | None = None, weak: bool = False) -> Any:
 def enter() -> Scope:
     """Begin an operation: note the user's line, and return the current scope."""
     set_where(user_where())
-    scope = _local.scope
-    if scope is None:
-        raise _no_scope()
-    return scope
+    return _local.scope or _NOWHERE
 
 
-def _no_scope() -> Exception:
-    return ConcretizationError("a traced value is used outside of a trace", where=current_where())
+# The scope of operations outside of any trace: every operand turns out to be a leaked one.
+_NOWHERE = Scope()
 
 
 def node_of(value: Value) -> Node:
@@ -113,7 +110,7 @@ def leaked(value: Value) -> NoReturn:
     raise AssertionError("check always raises")
 
 
-# ----- operands -------------------------------------------------------------------------------
+# ----- operands ---------------------------------------------------------------------
 
 _KIND_OF = {float: float, int: int, bool: BOOL}
 
@@ -133,7 +130,8 @@ def operand(x: Any) -> tuple[Any, Kind]:
     if cls is SymInt:
         return dim_node(x), int
     if isinstance(x, np.ndarray):
-        return array_node(x), x.dtype
+        node = array_node(x)
+        return node, node.aval.dtype
     if isinstance(x, np.generic):
         _check_dtype(x.dtype)
         return x.item(), x.dtype
@@ -182,10 +180,7 @@ def array_node(x: np.ndarray) -> Node:
     if not x.dtype.isnative:
         x = x.astype(x.dtype.newbyteorder("="))
     _check_dtype(x.dtype)
-    scope = _local.scope
-    if scope is None:
-        raise _no_scope()
-    return scope.constant(x)
+    return (_local.scope or _NOWHERE).constant(x)
 
 
 def dim_node(n: SymInt) -> Node:
@@ -222,7 +217,7 @@ def register_hook(name: str, function: Callable[..., Any]) -> None:
 def contains_tracer(xs: Any) -> bool:
     """Whether a nested list or tuple has a traced value in it."""
     if isinstance(xs, (list, tuple)):
-        return any([contains_tracer(x) for x in xs])
+        return any(contains_tracer(x) for x in xs)
     return isinstance(xs, (Value, SymInt))
 
 
@@ -250,7 +245,7 @@ def is_traced(x: Any) -> bool:
     return isinstance(x, Value)
 
 
-# ----- for nested transformations -------------------------------------------------------------
+# ----- for nested transformations ---------------------------------------------------
 
 
 def unwrap(x: Any) -> Node:
@@ -268,7 +263,7 @@ def fresh_inputs(nodes: Sequence[Node]) -> list[Node]:
     return [input_node(i, n.aval) for i, n in enumerate(nodes)]
 
 
-# ----- what a tracer can't be -----------------------------------------------------------------
+# ----- what a tracer can't be -------------------------------------------------------
 
 
 def _leaves(nodes: Sequence[Node], scope: Scope) -> tuple[set[Node], set[Any]] | None:
@@ -288,6 +283,15 @@ def force_concrete(values: Iterable[Any]) -> None:
         found = _leaves(nodes, scope)
         if found is not None and found[1]:
             raise Restart(found[1])
+
+
+def determined(values: Sequence[Value]) -> bool:
+    """Whether these values depend on lengths and on plain arrays only."""
+    scope = _local.scope
+    if not values or scope is None or any(v.scope is not scope for v in values):
+        return False
+    found = _leaves([v.node for v in values], scope)
+    return found is not None and not found[1]
 
 
 def concrete(value: Value, what: str, hint: str) -> np.ndarray:

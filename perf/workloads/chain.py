@@ -61,7 +61,7 @@ work = Workload(
     "chain",
     f"Chain of operations on a vector of {LENGTH} (the first call is what counts)",
     [
-        Case("value_and_grad", 100),
+        Case("value_and_grad", 100, slow=("PyTensor",)),
         Case(
             "value_and_grad",
             1000,

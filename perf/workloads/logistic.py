@@ -44,7 +44,7 @@ def reference(case: Case, args: Arrays) -> Arrays:
 work = Workload(
     "logistic",
     "Logistic loss, breast-cancer data (30 parameters)",
-    [Case("value_and_grad", 569), Case("hessian", 569)],
+    [Case("value_and_grad", 569), Case("hessian", 569, slow=("PyTensor",))],
     make,
     reference,
     small=50,
