@@ -20,7 +20,7 @@ from .cache import store
 from .compile import Program, Timing, build, load, program_key
 from .config import config
 from .errors import IndexOutOfBoundsError, NumgradError
-from .ir.dims import Dim
+from .ir.dims import Dim, DimLike
 from .ir.graph import Graph, check
 from .ir.printer import canonical_text, format_graph
 from .reference import evaluate
@@ -28,6 +28,7 @@ from .report import describe_plan, dump
 from .runtime.entry import BAD_INDEX, MISS, ArgSpec
 from .simplify import simplify
 from .trace.signature import abstract
+from .trace.symint import substitute
 from .trace.tracing import Trace, trace
 from .trace.value import current_scope
 
@@ -69,14 +70,10 @@ class Variant:
         self.owner = owner
         self.reason = reason
         self.example = example
-        # the guards that were noted, and that symbols stand for lengths that are not small
-        self.guards = [(g.kind, g.left, g.right) for g in traced.guards]
-        for i, low in enumerate(traced.signature.lowest):
-            if low is not None:
-                self.guards.append(("<=", low, Dim.symbol(i)))
         self.int_symbols = {
             i: s.symbol for i, s in enumerate(traced.in_specs) if s.symbol is not None
         }
+        self.guards = self._guards()
         self.plain_output = not traced.out_static and _is_flat(traced.out_tree)
         self.plain_input = not traced.static.items and _is_flat_call(traced.in_tree)
         self.args = self._arg_specs(leaves)
@@ -89,6 +86,24 @@ class Variant:
         if config.backend == "native":
             self._compile()
         self.direct = self._direct()
+
+    def _guards(self) -> list[tuple[str, DimLike, DimLike]]:
+        """What prep has to test beside the static lengths in the graph's input shapes."""
+        t = self.trace
+        lowest = [
+            ("<=", low, Dim.symbol(i))
+            for i, low in enumerate(t.signature.lowest)
+            if low is not None
+        ]
+        # a symbol that the guards determine stands no longer in any shape
+        ints = set(self.int_symbols.values())
+        solved = {s: d for s, d in t.scope.solved.items() if s not in ints}
+        guards: dict[tuple[str, DimLike, DimLike], None] = {}
+        for kind, left, right in [*((g.kind, g.left, g.right) for g in t.guards), *lowest]:
+            pair = substitute(left, solved), substitute(right, solved)
+            if pair[0] != pair[1] and not all(isinstance(d, int) for d in pair):
+                guards[(kind, *pair)] = None
+        return list(guards)
 
     # -- what the call has to look like ---------------------------------------------------
     def _arg_specs(self, leaves: Sequence[Any]) -> list[ArgSpec]:

@@ -19,6 +19,7 @@ COLOURS = {
     "Numba": "#7d5ba6",
     "NumPy": "#8c8c8c",
 }
+COMPILING = ("JAX", "PyTensor", "Numba")
 
 
 def label(row: dict[str, Any]) -> str:
@@ -114,7 +115,7 @@ def chart(results: dict[str, Any], path: Path) -> bool:
     figure, axes = plt.subplots(1, 2, figsize=(13, max(4.0, height)), sharey=True)
     names = [name for name in COLOURS if any(name in row["rivals"] for row in results["rows"])]
     for axis, (kind, title, rows) in zip(axes, panels, strict=True):
-        shown = names if kind == "steady" else [n for n in names if n in ("JAX", "PyTensor", "Numba")]
+        shown = [name for name in names if kind == "steady" or name in COMPILING]
         width = 0.84 / max(1, len(shown))
         for k, name in enumerate(shown):
             places, lengths = [], []
@@ -136,7 +137,8 @@ def chart(results: dict[str, Any], path: Path) -> bool:
         axis.set_title(title)
         axis.set_xlabel("time / numgrad's time  (right of 1: numgrad is faster)")
         axis.grid(axis="x", alpha=0.3)
-        axis.legend(loc="lower right", fontsize=8)
+        if shown:
+            axis.legend(loc="lower right", fontsize=8)
     axes[0].set_yticks(range(len(results["rows"])), [label(row) for row in results["rows"]])
     axes[0].invert_yaxis()
     figure.suptitle(results["machine"]["cpu"], fontsize=9)

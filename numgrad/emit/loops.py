@@ -90,7 +90,9 @@ class LoopEmitter(Reducer):
             if root not in self.partials:
                 self._pointer(root.node)
         for root, partial in self.partials.items():
-            if partial.slot_pointer >= 0:
+            if partial.slot_pointer < 0:
+                self._pointer(root.node)
+            else:
                 self.base[root.node] = b.load_slot(partial.slot_pointer, "ptr")
         self.values = [{}]
         self.masks = [{}]

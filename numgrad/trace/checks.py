@@ -80,9 +80,7 @@ class Checks:
         """``read() -> list`` of the present values of the captures."""
         if not self.reads:
             return list
-        used = [
-            f"    {flat} = flatten({source})[0]\n" for source, flat in self._flat.items()
-        ]
+        used = [f"    {flat} = flatten({source})[0]\n" for source, flat in self._flat.items()]
         body = "".join(used)
         return self._compile(f"def read():\n{body}    return [{', '.join(self.reads)}]\n", "read")
 
@@ -102,9 +100,7 @@ def frozen(value: Any) -> Callable[[Any], bool]:
     if isinstance(value, np.ndarray):
         return _array_test(value)
     leaves, treedef = tree.flatten(value)
-    tests = [
-        _array_test(x) if isinstance(x, np.ndarray) else _plain_test(x) for x in leaves
-    ]
+    tests = [_array_test(x) if isinstance(x, np.ndarray) else _plain_test(x) for x in leaves]
 
     def test(now: Any) -> bool:
         found, structure = tree.flatten(now)

@@ -271,9 +271,7 @@ def _sum_out(node: Node, letters: str, kept: set[str]) -> tuple[Node, str]:
     return sh.reshape(total, shape), "".join(c for c in letters if c in kept)
 
 
-def _contract(
-    x: Node, sx: str, y: Node, sy: str, kept: set[str], scope: Scope
-) -> tuple[Node, str]:
+def _contract(x: Node, sx: str, y: Node, sy: str, kept: set[str], scope: Scope) -> tuple[Node, str]:
     """Two operands into one, by a batched matrix product."""
     x, sx = _sum_out(x, sx, kept | set(sy))
     y, sy = _sum_out(y, sy, kept | set(sx))
@@ -420,4 +418,3 @@ def cross(
 def _last(node: Node, axis: Any) -> Node:
     k = axis_of(axis, node.ndim)
     return sh.transpose(node, (*[i for i in range(node.ndim) if i != k], k))
-

@@ -471,8 +471,12 @@ def _reduce(name: str, x: Any, kwargs: dict[str, Any]) -> Any:
 
 
 hooks.update(
-    matmul=contractions.matmul, vecdot=contractions.vecdot, matvec=contractions.matvec,
-    vecmat=contractions.vecmat, outer=contractions.outer_operands, reduce=_reduce,
+    matmul=contractions.matmul,
+    vecdot=contractions.vecdot,
+    matvec=contractions.matvec,
+    vecmat=contractions.vecmat,
+    outer=contractions.outer_operands,
+    reduce=_reduce,
 )
 register_hook("stack", shaping.stack_nested)
 

@@ -324,7 +324,8 @@ def _constant_position(indices: Sequence[Any], sizes: Shape, scope: Scope) -> No
 
 def _mismatch(shapes: Sequence[Shape], scope: Scope) -> Exception:
     return IndexOutOfBoundsError(
-        "the index arrays of shapes " + " and ".join(shown(s, scope) for s in shapes)
+        "the index arrays of shapes "
+        + " and ".join(shown(s, scope) for s in shapes)
         + " do not broadcast together",
         where=current_where(),
         hint="index arrays are combined element by element; use np.ix_ for an outer selection",

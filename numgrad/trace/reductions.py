@@ -391,8 +391,10 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     enter()
     node = _float(x, None)
     axes = axes_of(axis, node.ndim)
-    if (ord is None and (axis is None or len(axes) <= 2)) or (ord == 2 and len(axes) == 1) or (
-        isinstance(ord, str) and ord == "fro" and len(axes) == 2
+    if (
+        (ord is None and (axis is None or len(axes) <= 2))
+        or (ord == 2 and len(axes) == 1)
+        or (isinstance(ord, str) and ord == "fro" and len(axes) == 2)
     ):
         result = ew.sqrt(sh.reduce_sum(ew.mul(node, node), axes))
     elif len(axes) == 1 and not isinstance(ord, str):
@@ -415,4 +417,3 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
             [x],
         )
     return wrap(_squeezed(result, axes, keepdims))
-

@@ -326,9 +326,7 @@ def concatenate_nodes(nodes: Sequence[Node], axis: int, scope: Scope) -> Node:
                     f"{shown(node.shape, scope)} along axis {axis}",
                     "the sizes on all other axes have to be equal",
                 )
-        shape = tuple(
-            node.shape[k] if k == axis else d for k, d in enumerate(first.shape)
-        )
+        shape = tuple(node.shape[k] if k == axis else d for k, d in enumerate(first.shape))
         aligned.append(sh.reshape(node, shape))
     return sh.concatenate(aligned, axis)
 

@@ -167,9 +167,7 @@ def _name(i: int, names: Sequence[str] | None) -> str:
     return names[i] if names else f"argument {i}"
 
 
-def _rejected(
-    x: Any, i: int, names: Sequence[str] | None, what: str, remedy: str
-) -> DTypeError:
+def _rejected(x: Any, i: int, names: Sequence[str] | None, what: str, remedy: str) -> DTypeError:
     return DTypeError(f"{_name(i, names)} is {what}, which can't be compiled", hint=remedy)
 
 

@@ -195,8 +195,10 @@ def _logsumexp(
     if weight is not None:
         terms = weight * terms
     total = call_ufunc(np.log, (terms.sum(axis=axis, keepdims=True),)) + shift
-    return total if keepdims else shaping.squeeze(
-        total, axis if axis is not None else tuple(range(total.ndim))
+    return (
+        total
+        if keepdims
+        else shaping.squeeze(total, axis if axis is not None else tuple(range(total.ndim)))
     )
 
 
@@ -227,4 +229,3 @@ _instead(sc.logsumexp, _logsumexp)
 _instead(sc.softmax, _softmax)
 _instead(sc.log_softmax, _log_softmax)
 _instead(sc.polygamma, _polygamma)
-

@@ -190,7 +190,7 @@ def dim_node(n: SymInt) -> Node:
         scope.check(user_where(), None, f"the size {n!r}")
     d = n.dim
     if len(d.terms) == 1:
-        (monomial, coef), = d.terms
+        ((monomial, coef),) = d.terms
         if coef == 1 and len(monomial) == 1 and monomial[0] in scope.integers:
             return scope.integers[monomial[0]]
     return sh.dim_value(d, INT64)
@@ -314,9 +314,7 @@ def concrete(value: Value, what: str, hint: str) -> np.ndarray:
         return _evaluated(node, found[0], scope)
     name = scope.names.get(node)
     shown = f"the traced value {name!r}" if name else "a traced value"
-    raise ConcretizationError(
-        f"{what} of {shown} ({node.aval!r})", where=user_where(), hint=hint
-    )
+    raise ConcretizationError(f"{what} of {shown} ({node.aval!r})", where=user_where(), hint=hint)
 
 
 def _evaluated(node: Node, leaves: set[Node], scope: Scope) -> np.ndarray:
