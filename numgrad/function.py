@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,6 +32,16 @@ from .trace.signature import abstract
 from .trace.symint import substitute
 from .trace.tracing import Trace, trace
 from .trace.value import current_scope
+
+_SOURCES = {
+    "compiled": "compiled",
+    "disk": "loaded from disk",
+    "memory": "reused",
+    "interpreter": "traced",
+}
+
+# Variants of one function kept in memory; the least recently used go first.
+VARIANTS = 64
 
 # Programs by key: the same graph reached by another function, or traced again after a
 # guard failed, is not compiled again.
@@ -79,7 +90,7 @@ class Variant:
         self.args = self._arg_specs(leaves)
         self.request = self._request()
         self.key = program_key(self.request)
-        self.timing = Timing()
+        self.timing = Timing(source="interpreter")
         self.program: Program | None = None
         self._run = self._interpret
         self._simplified: Graph | None = None
@@ -309,6 +320,7 @@ class Compiled:
         self.array_outputs = array_outputs
         self.takes_direction = takes_direction
         self.variants: list[Variant] = []
+        self._lock = threading.RLock()
         self.__wrapped__ = fn
         self._fast: Callable[..., Any] | None = None
 
@@ -336,16 +348,24 @@ class Compiled:
         leaves, treedef = tree.flatten((args, kwargs))
         numeric, static = tree.split_static(leaves)
         values = [plain(x) for x in numeric]
-        for i, v in enumerate(self.variants):
+        seen = self.variants
+        for i, v in enumerate(seen):
             if v.fits(treedef, static):
                 results = v.run(values)
                 if results is not MISS:
                     if i:
-                        self.variants.insert(0, self.variants.pop(i))
-                    self._fast = self.variants[0].direct
+                        self._promote(v)
+                    self._fast = v.direct
                     return v, results
-        reason = self._reason(treedef, static)
-        v = self._make(args, kwargs, values, reason)
+        with self._lock:
+            # another thread may have made the variant in the meantime
+            for v in self.variants:
+                if v not in seen and v.fits(treedef, static):
+                    results = v.run(values)
+                    if results is not MISS:
+                        return v, results
+            v = self._make(args, kwargs, values, (treedef, static))
+            self.variants = [v, *self.variants[: VARIANTS - 1]]
         results = v.run(values)
         if results is MISS:
             raise NumgradError(
@@ -355,20 +375,43 @@ class Compiled:
         self._fast = v.direct
         return v, results
 
+    def _promote(self, variant: Variant) -> None:
+        """Try this variant first from now on.  The list is replaced, never changed."""
+        with self._lock:
+            self.variants = [variant, *(v for v in self.variants if v is not variant)]
+
     def prepare(self, args: tuple, kwargs: dict[str, Any]) -> Variant:
         """The variant for these arguments."""
         made: Variant = self.variant(args, kwargs)[0]
         return made
 
-    def _reason(self, treedef: Any, static: Any) -> str:
+    def _reason(self, values: Sequence[Any], structure: Any, traced: Trace) -> str:
+        """Why no variant served this call: what differs from the last one that was used."""
         if not self.variants:
             return "first call"
-        if any(v.fits(treedef, static) for v in self.variants):
-            return "other dtypes, ranks, layouts, small sizes or captured values"
-        return "other structure or static arguments"
+        last = self.variants[0]
+        if not last.fits(*structure):
+            return "other structure or static arguments"
+        old, new = last.trace.signature, traced.signature
+        for name, a, b in zip(last.trace.graph.names, old.specs, new.specs, strict=False):
+            if a != b:
+                was = f"{a.aval!r}" + (f" ({a.kind}, {a.layout})" if a.aval == b.aval else "")
+                now = f"{b.aval!r}" + (f" ({b.kind}, {b.layout})" if a.aval == b.aval else "")
+                return f"{name} was {was}, is {now}"
+        captures = last.trace.captures
+        if not captures.check():
+            return "a captured value is another one"
+        if not captures.same_code():
+            return "the code of a function was replaced"
+        env = old.env([*values, *map(plain, captures.read())])
+        for g in last.trace.guards:
+            if not g.holds(env):
+                at = f" (needed at {g.where.short()})" if g.where else ""
+                return f"{g}{at} does not hold"
+        return "a scalar of another type"
 
     def _make(
-        self, args: tuple, kwargs: dict[str, Any], values: Sequence[Any], reason: str
+        self, args: tuple, kwargs: dict[str, Any], values: Sequence[Any], structure: Any
     ) -> Variant:
         start = time.perf_counter()
         traced = trace(self.fn, args, kwargs, self.transform)
@@ -376,14 +419,14 @@ class Compiled:
         traced_in = time.perf_counter() - start
         if config.check:
             check(traced.graph)
+        reason = self._reason(values, structure, traced)
         v = Variant(self, traced, values, reason, example)
         v.timing.trace = traced_in
-        self.variants.insert(0, v)
         if "compile" in config.log:
             signature = ", ".join(repr(s.aval) for s in traced.in_specs)
             t = v.timing
             print(
-                f"numgrad: {self.label}({signature}) {t.source} in "
+                f"numgrad: {self.label}({signature}) {_SOURCES[t.source]} in "
                 f"{1e3 * t.total:.1f} ms (trace {1e3 * t.trace:.1f}, simplify "
                 f"{1e3 * t.simplify:.1f}, schedule {1e3 * t.schedule:.1f}, emit "
                 f"{1e3 * t.emit:.1f}, llvm {1e3 * t.llvm:.1f}, load {1e3 * t.load:.1f}): {reason}",

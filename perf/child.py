@@ -43,8 +43,6 @@ def measure(workload: Workload, case: Case, name: str, seconds: float) -> dict[s
     return record
 
 
-
-
 def main(workload: str, case: str, rival: str, seconds: str) -> None:
     work = WORKLOADS[workload]
     try:

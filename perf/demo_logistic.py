@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -134,7 +135,7 @@ def autograd_functions() -> tuple[Callable[..., Any], Callable[..., Any]]:
 
 
 def first_call() -> dict[str, float]:
-    """Timings of this process: Numba's start-up, importing numgrad, and the first calls."""
+    """Timings of this process: Numba's start-up, importing numgrad, the first calls."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(569, 30)), (rng.uniform(size=569) < 0.5).astype(float)
     start = np.zeros(31)
@@ -149,7 +150,7 @@ def first_call() -> dict[str, float]:
     from perf.startup import empty
 
     empty()
-    lap("Numba's start-up")
+    lap("import Numba, empty @njit call")
     import numgrad as ng
 
     lap("import numgrad")
@@ -174,6 +175,31 @@ def first_calls() -> list[dict[str, float]]:
                 sys.exit(done.stderr)
             times.append(json.loads(done.stdout))
     return times
+
+
+def steady_calls(point: Array, data: Data) -> dict[str, list[str]]:
+    """Median time of each, and its ratio to numgrad's, after a check that all agree."""
+    import numgrad as ng
+
+    f = ng.differentiable(loss)
+    functions = {
+        "numgrad": (f.value_and_grad, f.hessian),
+        "NumPy, by hand": (numpy_value_and_grad, numpy_hessian),
+        "autograd": autograd_functions(),
+    }
+    grad = numpy_value_and_grad(point, data.X, data.y)[1]
+    second = numpy_hessian(point, data.X, data.y)
+    times: dict[str, list[float]] = {}
+    for name, (value_and_grad, hessian) in functions.items():
+        got = value_and_grad(point, data.X, data.y)[1]
+        np.testing.assert_allclose(got, grad, rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(hessian(point, data.X, data.y), second, rtol=1e-8, atol=1e-8)
+        pair = (partial(g, point, data.X, data.y) for g in (value_and_grad, hessian))
+        times[name] = [steady(call).median for call in pair]
+    return {
+        name: [f"{human(t)} ({t / b:5.1f}x)" for t, b in zip(pair, times["numgrad"], strict=True)]
+        for name, pair in times.items()
+    }
 
 
 # ---- reports -----------------------------------------------------------------------------------
@@ -240,8 +266,6 @@ def draw(path: list[Array], best: Array, data: Data, target: Path) -> None:
 
 
 def main() -> None:
-    import numgrad as ng
-
     parser = argparse.ArgumentParser(description="Fit a logistic regression with numgrad.")
     parser.add_argument("--picture", type=Path, default=Path("demo.png"))
     parser.add_argument("--first-call", action="store_true", help=argparse.SUPPRESS)
@@ -272,31 +296,9 @@ def main() -> None:
     for name in first:
         print(f"  {name:34s} {human(first[name]):>13s} {human(second[name]):>16s}")
 
-    f = ng.differentiable(loss)
-    rivals = {
-        "numgrad": (f.value_and_grad, f.hessian),
-        "NumPy, by hand": (numpy_value_and_grad, numpy_hessian),
-        "autograd": autograd_functions(),
-    }
-    print("\nA steady call (best):              value_and_grad            hessian")
-    base: list[float] = []
-    for name, functions in rivals.items():
-        cells = []
-        for k, function in enumerate(functions):
-            result = function(best, data.X, data.y)
-            np.testing.assert_allclose(
-                result[1] if k == 0 else result,
-                rivals["NumPy, by hand"][k](best, data.X, data.y)[1]
-                if k == 0
-                else numpy_hessian(best, data.X, data.y),
-                rtol=1e-8,
-                atol=1e-8,
-            )
-            time = steady(lambda g=function: g(best, data.X, data.y)).best
-            if name == "numgrad":
-                base.append(time)
-            cells.append(f"{human(time):>9s} ({time / base[k]:5.1f}x)")
-        print(f"  {name:28s} {cells[0]:>18s} {cells[1]:>18s}")
+    print("\nA steady call                      value_and_grad            hessian")
+    for name, (value_and_grad, hessian) in steady_calls(best, data).items():
+        print(f"  {name:26s} {value_and_grad:>22s} {hessian:>18s}")
 
     draw(path, best, data, options.picture)
     print(f"\nwrote {options.picture}")

@@ -9,7 +9,17 @@ from typing import Any
 from perf.clock import human
 
 BASE = "numgrad"
-COLUMNS = ("first call", "x", "2nd process", "x", "steady call", "(best)", "x", "start-up", "import")
+COLUMNS = (
+    "first call",
+    "x",
+    "2nd process",
+    "x",
+    "steady call",
+    "(best)",
+    "x",
+    "start-up",
+    "import",
+)
 COLOURS = {
     "JAX": "#c1502e",
     "PyTorch": "#d9a441",

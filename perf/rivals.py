@@ -60,7 +60,7 @@ def _torch_startup() -> None:
 
 
 def _import_autograd() -> None:
-    import autograd.numpy  # noqa: F401
+    import autograd.numpy
     import autograd.scipy.special  # noqa: F401
 
 

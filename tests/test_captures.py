@@ -273,6 +273,19 @@ def test_untouched_functions_stay_the_same_objects() -> None:
     assert seen == [helper_module.plain]
 
 
+def test_library_functions_in_two_functions_of_one_module() -> None:
+    t = trace(lambda x: uses_array(x) + uses_asarray(x), (ONE,))
+    np.testing.assert_array_equal(call(t, ONE), [3.0, 3.0])
+
+
+def uses_array(x: Any) -> Any:
+    return np.array([x[0], x[1]])
+
+
+def uses_asarray(x: Any) -> Any:
+    return np.asarray(2 * x)[:2]
+
+
 # ---- objects ----------------------------------------------------------------------------------
 
 

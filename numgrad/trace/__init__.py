@@ -1,12 +1,11 @@
 """The front end: runs NumPy code on tracers and records a graph.
 
-Start at :func:`numgrad.trace.tracing.trace`.  Below it, from the ground up: ``symint`` (sizes
-and the scope), ``value`` (a node in a scope), ``ufuncs``, ``reductions``, ``shaping``,
+Start at :func:`numgrad.trace.tracing.trace`.  Below it, from the ground up: ``scope`` and ``symint``
+(sizes and what is assumed of them), ``value`` (a node in a scope), ``ufuncs``, ``reductions``, ``shaping``,
 ``contractions``, ``indexing``, ``functions`` (what NumPy can do), ``tracer`` (the class that
 users see), ``captures`` (globals and closures).
 """
 
-from . import substitutes
 from .captures import Capture, Captured, substitute
 from .signature import InputSpec, Signature, abstract
 from .symint import STATIC_LIMIT, Guard, Scope, SymInt
@@ -33,7 +32,6 @@ __all__ = [
     "is_traced",
     "output_nodes",
     "substitute",
-    "substitutes",
     "trace",
     "unwrap",
     "wrap",

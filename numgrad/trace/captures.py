@@ -22,7 +22,8 @@ from typing import Any
 from .. import tree
 from ..errors import TracerLeakError, Where
 from .checks import always
-from .explore import Capture, Explorer, Function, Path, substitute
+from .explore import Capture, Explorer, Function, Path
+from .kinds import substitute
 from .value import Value
 
 

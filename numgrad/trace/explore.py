@@ -19,11 +19,13 @@ from .. import tree
 from . import codescan
 from .checks import Checks, frozen
 from .kinds import (
+    SUBSTITUTES,
     default_name,
     functions_in,
     hides_function,
     is_input,
     is_plain_value,
+    module_with,
     wrapped_again,
     wrapped_function,
 )
@@ -62,19 +64,6 @@ _LASTING_MODULES = frozenset({"numpy", "scipy", "numgrad", "math", "functools", 
 def traced_len(x: Any) -> Any:
     """``len`` in rebuilt functions: the length of a traced array stays symbolic."""
     return x.shape[0] if isinstance(x, Value) and x.node.aval.shape else _LEN(x)
-
-
-# What stands in for a library's function or module in rebuilt functions (see `substitute`).
-_substitutes: dict[int, tuple[Any, Any]] = {}
-
-
-def substitute(original: Any, replacement: Any) -> None:
-    """Let rebuilt functions see `replacement` where they name `original`.
-
-    For functions that NumPy's protocols can't intercept: ``np.array`` of a list of tracers,
-    ``scipy.special.logsumexp``.
-    """
-    _substitutes[id(original)] = (original, replacement)
 
 
 class Place(NamedTuple):
@@ -178,7 +167,7 @@ class Explorer:
         return known
 
     def _decide(self, value: Any, place: Place, root: bool) -> Entry:
-        replaced = _substitutes.get(id(value))
+        replaced = SUBSTITUTES.get(id(value))
         if replaced is not None:
             self._same(place, value)
             return Entry(lambda: replaced[1], own=True)
@@ -374,12 +363,18 @@ class Explorer:
     def _global_place(self, space: dict[str, Any], name: str) -> Place:
         return Place(("global", id(space), name), f"{self._checks.name(space)}[{name!r}]", name)
 
-    def _variable(self, value: Any, place: Place, chains: set[tuple[str, ...]]) -> Entry:
+    def _variable(
+        self,
+        value: Any,
+        place: Place,
+        chains: set[tuple[str, ...]],
+        above: tuple[int, ...] = (),
+    ) -> Entry:
         """A global or closure variable; of a module, the attributes that are used."""
         if not isinstance(value, types.ModuleType):
             return self._value(value, place)
         entry = self._value(value, place)
-        if id(value) in _substitutes:
+        if id(value) in SUBSTITUTES:
             return entry
         # One entry for all who use the module, with what any of them uses.
         shared = self._modules.get(id(value))
@@ -388,23 +383,23 @@ class Explorer:
 
             def build() -> Any:
                 changed = {n: e.build() for n, e in parts.items() if e.changes}
-                return _module_with(value, changed) if changed else value
+                return module_with(value, changed) if changed else value
 
             shared = self._modules[id(value)] = Entry(build, parts=parts)
         user = codescan.is_user_module(value)
         for chain in chains:
-            if not chain or chain[0] not in vars(value):
+            if not chain or chain[0] not in vars(value) or id(value) in above:
                 continue
             name, rest = chain[0], chain[1:]
             found = vars(value)[name]
             inner = self._global_place(vars(value), name)._replace(name=f"{place.name}.{name}")
             if user:
-                shared.parts[name] = self._variable(found, inner, {rest})
-            elif id(found) in _substitutes:
-                replacement = _substitutes[id(found)][1]
+                shared.parts[name] = self._variable(found, inner, {rest}, (*above, id(value)))
+            elif id(found) in SUBSTITUTES:
+                replacement = SUBSTITUTES[id(found)][1]
                 shared.parts[name] = Entry(lambda r=replacement: r, own=True)
             elif isinstance(found, types.ModuleType) and rest:
-                shared.parts[name] = self._variable(found, inner, {rest})
+                shared.parts[name] = self._variable(found, inner, {rest}, (*above, id(value)))
         return shared
 
     def _stores(self, function: types.FunctionType, names: codescan.CodeNames) -> None:
@@ -500,11 +495,3 @@ class Explorer:
         source = f"{self._checks.name(owner)}.{attribute}"
         self._watch_value(value, Place(("attribute", id(owner), attribute), source,
                                         f"{name}.{attribute}"))  # fmt: skip
-
-
-def _module_with(module: types.ModuleType, changed: dict[str, Any]) -> types.ModuleType:
-    """A module like `module`, but for some attributes."""
-    stand_in = types.ModuleType(module.__name__)
-    stand_in.__dict__.update(vars(module))
-    stand_in.__dict__.update(changed)
-    return stand_in

@@ -23,8 +23,17 @@ from ..ops.broadcast import (
     promote_and_broadcast,
     result_type,
 )
-from . import contractions, indexing, reductions, shaping
-from .registry import FUNCTIONS, filled, implements, no_out, positions, shape_arg, wrong
+from . import contractions, indexing, joining, reductions, shaping
+from .registry import (
+    FUNCTIONS,
+    filled,
+    implements,
+    no_out,
+    positions,
+    promoted,
+    shape_arg,
+    wrong,
+)
 from .ufuncs import call_ufunc, hooks, truth
 from .value import (
     Value,
@@ -409,7 +418,7 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     x = as_tracer(x)
     n = operator.index(x.shape[0] if N is None else N)
     powers = range(n) if increasing else range(n - 1, -1, -1)
-    return shaping.stack([x**p for p in powers], axis=1)
+    return joining.stack([x**p for p in powers], axis=1)
 
 
 @implements(np.polyval)
@@ -424,7 +433,7 @@ def polyval(p: Any, x: Any) -> Any:
 @implements(np.convolve)
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     scope = enter()
-    x, y = shaping.promoted([a, v])
+    x, y = promoted([a, v])
     if scope.compare("<", x.shape[0], y.shape[0]):
         x, y = y, x
     taps = scope.specialise(y.shape[0])
@@ -478,6 +487,6 @@ hooks.update(
     outer=contractions.outer_operands,
     reduce=_reduce,
 )
-register_hook("stack", shaping.stack_nested)
+register_hook("stack", joining.stack_nested)
 
 __all__ = ["array_function", "indexing", "node_of"]

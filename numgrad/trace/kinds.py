@@ -76,3 +76,24 @@ def default_name(function: types.FunctionType, k: int) -> str:
     code = function.__code__
     first = code.co_argcount - len(function.__defaults__ or ())
     return code.co_varnames[first + k]
+
+
+# What stands in for a library's function or module in rebuilt functions (see `substitute`).
+SUBSTITUTES: dict[int, tuple[Any, Any]] = {}
+
+
+def substitute(original: Any, replacement: Any) -> None:
+    """Let rebuilt functions see `replacement` where they name `original`.
+
+    For functions that NumPy's protocols can't intercept: ``np.array`` of a list of tracers,
+    ``scipy.special.logsumexp``.
+    """
+    SUBSTITUTES[id(original)] = (original, replacement)
+
+
+def module_with(module: types.ModuleType, changed: dict[str, Any]) -> types.ModuleType:
+    """A module like `module`, but for some attributes."""
+    stand_in = types.ModuleType(module.__name__)
+    stand_in.__dict__.update(vars(module))
+    stand_in.__dict__.update(changed)
+    return stand_in

@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.special as sc
 
 from ..ir.graph import Aval, const
 from ..ops import elementwise as ew
 from ..ops import shape as sh
 from ..ops import special as sp
 from ..ops.broadcast import FLOAT64, INT64, cast, result_type
-from . import functions, reductions, shaping
+from . import functions, joining, reductions, shaping
 from .captures import substitute
 from .registry import filled, size_arg, together
 from .symint import SymInt
-from .ufuncs import call_ufunc
+from .ufuncs import SCIPY, call_ufunc
 from .value import Value, as_tracer, contains_tracer, enter, to_node, unsupported, wrap
 
 
@@ -57,7 +57,7 @@ def _array(
     object: Any, dtype: Any = None, *args: Any, ndmin: int = 0, like: Any = None, **kwargs: Any
 ) -> Any:
     enter()
-    result = shaping.stack_nested(object)
+    result = joining.stack_nested(object)
     if isinstance(object, SymInt) or result.weak:
         result = wrap(result.node)  # an array is not a Python number
     if dtype is not None:
@@ -135,10 +135,23 @@ for _name, _ufunc in {
     "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "fabs": np.fabs,
     "pow": np.power, "fmod": np.fmod, "copysign": np.copysign, "degrees": np.degrees,
     "radians": np.radians, "isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite,
-    "erf": sc.erf, "erfc": sc.erfc, "lgamma": sc.gammaln,
 }.items():  # fmt: skip
     if hasattr(math, _name):
         _instead(getattr(math, _name), _number(_ufunc))
+
+
+def _special(name: str) -> Callable[..., Any]:
+    def function(x: Any) -> Any:
+        enter()
+        node = to_node(x)
+        node = node if node.dtype.kind == "f" else cast(node, FLOAT64)
+        return wrap(SCIPY[name](node))
+
+    return function
+
+
+for _name, _known in {"erf": "erf", "erfc": "erfc", "lgamma": "gammaln"}.items():
+    _instead(getattr(math, _name), _special(_known))
 
 
 def _log(x: Any, base: Any = None) -> Any:
@@ -219,13 +232,25 @@ def _polygamma(n: Any, x: Any) -> Any:
     if not isinstance(n, (int, np.integer)):
         unsupported("scipy.special.polygamma of a traced order", "give the order as an int")
     if n == 0:
-        return call_ufunc(sc.digamma, (x,))
+        return _special("digamma")(x)
     node = to_node(x)
     node = node if node.dtype.kind == "f" else cast(node, result_type([FLOAT64]))
     return wrap(sp.polygamma(const(float(n), Aval(node.shape, node.dtype)), node))
 
 
-_instead(sc.logsumexp, _logsumexp)
-_instead(sc.softmax, _softmax)
-_instead(sc.log_softmax, _log_softmax)
-_instead(sc.polygamma, _polygamma)
+_FUNCTIONS = {
+    "logsumexp": _logsumexp, "softmax": _softmax, "log_softmax": _log_softmax,
+    "polygamma": _polygamma,
+}  # fmt: skip
+
+
+def ensure_scipy() -> None:
+    """Substitute the functions of scipy.special, once the user's code has imported it.
+
+    Not at import: that of scipy.special takes longer than all of numgrad's.
+    """
+    special = sys.modules.get("scipy.special")
+    for name in list(_FUNCTIONS) if special is not None else ():
+        original = getattr(special, name, None)
+        if original is not None:  # None while another thread is importing it
+            _instead(original, _FUNCTIONS.pop(name))

@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import user_where
 from ..ir.dims import product
 from ..ir.graph import const, set_where
-from . import contractions, functions, indexing, reductions, shaping
+from . import contractions, functions, indexing, joining, reductions, shaping
 from .registry import public, shape_arg
 from .symint import SymInt, register_tracer
 from .ufuncs import UFUNCS, array_ufunc, call_ufunc, call_unary
@@ -399,7 +399,7 @@ for _name, _function in {
     "argmax": reductions.argmax, "argmin": reductions.argmin, "cumsum": reductions.cumsum,
     "cumprod": reductions.cumprod, "ptp": reductions.ptp, "ravel": shaping.ravel,
     "swapaxes": shaping.swapaxes, "squeeze": shaping.squeeze, "round": functions.round_,
-    "take": indexing.take, "repeat": shaping.repeat, "diagonal": contractions.diagonal,
+    "take": indexing.take, "repeat": joining.repeat, "diagonal": contractions.diagonal,
     "trace": contractions.trace, "choose": functions.choose,
 }.items():  # fmt: skip
     setattr(Tracer, _name, _method(_function))

@@ -19,6 +19,7 @@ from .captures import Captured, Path
 from .codescan import is_user_file
 from .signature import InputSpec, Signature, abstract
 from .symint import Guard, Scope, SymInt, substitute
+from .substitutes import ensure_scipy
 from .value import Restart, Value, enter_scope, node_of, to_node, wrap
 
 
@@ -114,6 +115,7 @@ def trace(
     numeric = [_converted(x) for x in numeric]
     names = argument_names(fn, args, kwargs)
     functions = [x for _, x in static.items if callable(x)]
+    ensure_scipy()
     concrete: frozenset[Path] = frozenset()
     while True:
         captured = Captured(fn, functions, concrete)

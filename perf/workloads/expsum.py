@@ -64,7 +64,7 @@ def _(case: Case) -> Call:
 
     def call(w: np.ndarray, x: np.ndarray) -> Arrays:
         value, grad = loss(w, x)
-        return float(value), np.asarray(grad)
+        return np.asarray(value), np.asarray(grad)
 
     return call
 

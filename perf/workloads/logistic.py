@@ -85,7 +85,7 @@ def _(case: Case) -> Call:
 
         def call(w: np.ndarray, X: np.ndarray, y: np.ndarray) -> Arrays:
             value, grad = f(w, X, y)
-            return float(value), np.asarray(grad)
+            return np.asarray(value), np.asarray(grad)
 
         return call
     h = jax.jit(jax.hessian(loss))

@@ -81,7 +81,7 @@ def _(case: Case) -> Call:
 
         def call(x: np.ndarray) -> Arrays:
             value, grad = f(x)
-            return float(value), np.asarray(grad)
+            return np.asarray(value), np.asarray(grad)
 
         return call
     h = jax.jit(jax.hessian(rosen))

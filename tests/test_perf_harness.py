@@ -1,0 +1,141 @@
+"""The benchmark's workloads compute what they claim, and its reports are written.
+
+No time is asserted anywhere.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perf import child, clock, demo_logistic, report, run
+from perf.rivals import RIVALS
+from perf.workload import Case, Workload
+from perf.workloads import WORKLOADS
+
+HERE = ("numgrad", "NumPy", "Numba")  # the rivals that every environment has
+SMALL = [
+    pytest.param(work, replace(case, size=work.small), id=f"{work.name}-{case.quantity}-{index}")
+    for work in WORKLOADS.values()
+    for index, case in enumerate(work.cases)
+]
+
+
+@pytest.mark.parametrize(("work", "case"), SMALL)
+@pytest.mark.parametrize("rival", HERE)
+def test_implementation_agrees_with_the_reference(work: Workload, case: Case, rival: str) -> None:
+    if rival not in work.rivals:
+        return  # nobody writes the gradient of a chain of 4000 operations by hand
+    args = work.make(case.size)
+    before = [np.array(a) for a in args]
+    result = work.rivals[rival](case)(*args)
+    work.check(case, args, result)
+    for a, b in zip(args, before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("work", "case"), [p for p in SMALL if p.values[1].quantity == "value_and_grad"]
+)
+def test_reference_gradient_is_the_slope_of_its_value(work: Workload, case: Case) -> None:
+    x, *rest = work.make(case.size)
+    direction = np.random.default_rng(1).normal(size=x.shape)
+    h = 1e-6
+    up = work.reference(case, (x + h * direction, *rest))[0]
+    down = work.reference(case, (x - h * direction, *rest))[0]
+    slope = np.vdot(work.reference(case, (x, *rest))[1], direction)
+    np.testing.assert_allclose((up - down) / (2 * h), slope, rtol=1e-5, atol=1e-5)
+
+
+def test_a_wrong_result_is_noticed() -> None:
+    work = WORKLOADS["rosenbrock"]
+    case = replace(work.cases[0], size=work.small)
+    args = work.make(case.size)
+    value, grad = work.reference(case, args)
+    with pytest.raises(AssertionError):
+        work.check(case, args, (value, grad + 1e-3))
+    with pytest.raises(AssertionError):
+        work.check(case, args, (value,))
+
+
+def test_every_rival_of_a_workload_is_known() -> None:
+    for work in WORKLOADS.values():
+        assert set(work.rivals) <= set(RIVALS)
+        assert "numgrad" in work.rivals
+        for case in work.cases:
+            assert {*case.only, *case.slow} <= set(RIVALS)
+
+
+def test_the_child_reports_what_is_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent() -> None:
+        raise ModuleNotFoundError("No module named 'jax'")
+
+    monkeypatch.setitem(RIVALS, "JAX", replace(RIVALS["JAX"], load=absent))
+    child.main("rosenbrock", "0", "JAX", "0")
+    assert json.loads(capsys.readouterr().out)["note"].startswith("not installed")
+
+
+def test_the_environment_of_a_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    monkeypatch.setenv("OPENBLAS_L2_SIZE", "512")
+    monkeypatch.setenv("NUMGRAD_BACKEND", "numpy")
+    env = run.environment(tmp_path, 2)
+    assert not {"OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "NUMGRAD_BACKEND"} & set(env)
+    assert env["NUMBA_NUM_THREADS"] == env["OPENBLAS_NUM_THREADS"] == "2"
+
+
+def test_a_small_run_and_its_reports(tmp_path: Path) -> None:
+    """Two rivals in processes of their own, and one that can't be there."""
+    results = run.run(("NumPy", "numgrad"), pattern="rosenbrock-value_and_grad-6-")
+    (row,) = results["rows"]
+    assert set(row["rivals"]) == {"NumPy", "numgrad"}
+    assert row["rivals"]["numgrad"].get("note") is None, row["rivals"]["numgrad"]
+    assert row["rivals"]["numgrad"]["steady"]["best"] > 0.0
+    assert row["rivals"]["numgrad"]["second_first"] is not None
+    row["rivals"]["JAX"] = {"note": "failed: for a reason"}
+    results["missing"]["PyTorch"] = "not installed"
+
+    text = report.table(results)
+    assert "rosenbrock 6 value_and_grad" in text
+    assert "failed: for a reason" in text
+    assert "PyTorch is left out: not installed" in text
+    report.write_json(results, tmp_path / "folder" / "latest.json")
+    assert json.loads((tmp_path / "folder" / "latest.json").read_text()) == results
+    assert report.chart(results, tmp_path / "chart.png")
+    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_short_run_leaves_out_the_slow() -> None:
+    short = list(run.cases(False, ""))
+    assert 0 < len(short) < len(list(run.cases(True, "")))
+    case = Case("hessian", 3, slow=("PyTensor",))
+    assert case.takes("PyTensor", True)
+    assert not case.takes("PyTensor", False)
+    assert not Case("hessian", 3, only=("JAX",)).takes("NumPy", True)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "-"), (2.0, "2 s"), (0.0123, "12.3 ms"), (4.56e-6, "4.56 us"), (3e-8, "30 ns")],
+)
+def test_human(seconds: float | None, text: str) -> None:
+    assert clock.human(seconds) == text
+
+
+def test_the_demo_fits_and_draws(tmp_path: Path) -> None:
+    data = demo_logistic.load()
+    assert data.X.shape == (569, 30)
+    best, path = demo_logistic.fit(data)
+    expected = demo_logistic.scikit_learn_fit(data)
+    np.testing.assert_allclose(best, expected, rtol=1e-6, atol=1e-7)
+    rows = demo_logistic.convergence(path, best, data)
+    assert rows[0][1] > 100.0
+    assert abs(rows[-1][1]) < 1e-9
+    demo_logistic.draw(path, best, data, tmp_path / "demo.png")
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
