@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import llvmlite
@@ -63,7 +63,6 @@ class Program:
     call: Any
     timing: Timing
     key: str
-    keep: list[Any] = field(default_factory=list)
 
 
 def cpu_key() -> str:
@@ -109,7 +108,7 @@ def load(
     as_tuple: bool,
     constants: Sequence[np.ndarray] = (),
     codes: Sequence[tuple[Any, Any]] = (),
-) -> tuple[engine.Loaded, Any, list[Any]]:
+) -> tuple[engine.Loaded, Any]:
     """Bring object code into the process and make it callable.
 
     `constants` are the values of the inputs after those that `args` describe; `codes` are
@@ -138,8 +137,8 @@ def load(
         as_tuple,
         codes,
     )
-    call = entry.make_callable(plan)
-    return loaded, call, [plan, template, *constants, *args, *outputs, *codes]
+    keep = (loaded, template, *constants, *args, *outputs, *codes)
+    return loaded, entry.make_callable(plan, keep)
 
 
 def compile_graph(graph: Graph, guards: Sequence[Guard] = ()) -> Any:
@@ -156,7 +155,7 @@ def compile_graph(graph: Graph, guards: Sequence[Guard] = ()) -> Any:
     key = program_key(canonical_text(graph))
     header, code, _, _ = build(graph, {}, guards, key, timing)
     specs = [ArgSpec("array", n.ndim, n.dtype) for n in graph.inputs]
-    loaded, call, keep = load(header, code, specs, [False] * len(graph.outputs), True)
+    _, call = load(header, code, specs, [False] * len(graph.outputs), True)
 
     def run(*arrays: Any) -> list[np.ndarray]:
         ready = [
@@ -171,5 +170,4 @@ def compile_graph(graph: Graph, guards: Sequence[Guard] = ()) -> Any:
             raise IndexOutOfBoundsError("an index is out of bounds")
         return list(result)
 
-    run.keep = (loaded, keep)  # type: ignore[attr-defined]
     return run

@@ -181,11 +181,11 @@ class Variant:
         header, code = found
         scalars = self._scalar_outputs()
         single = len(scalars) == 1
-        loaded, call, keep = load(
+        loaded, call = load(
             header, code, self.args, scalars, not single, t.constants, t.captures.codes
         )
         timing.load = time.perf_counter() - start
-        self.program = Program(t.graph, header, loaded, call, timing, self.key, keep)
+        self.program = Program(t.graph, header, loaded, call, timing, self.key)
         self._run = self._native
         if self.watched:
             self._run = self._native_captured

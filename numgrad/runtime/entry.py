@@ -546,8 +546,20 @@ def _code_offset() -> int:
     raise InternalError("a Python function does not hold its code where it was looked for")
 
 
-def make_callable(plan: np.ndarray) -> Any:
+class Plan(np.ndarray):
+    """The int64 array that a native function has as its `self`.
+
+    What its numbers point to lives in ``keep``, so that code and buffers outlast a function
+    that is still running when its variant is dropped.
+    """
+
+    keep: tuple[Any, ...] = ()
+
+
+def make_callable(plan: np.ndarray, keep: tuple[Any, ...]) -> Any:
     """A builtin function object that runs the program described by `plan`."""
+    plan = plan.view(Plan)
+    plan.keep = keep
     _, method = _entry()
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype = ctypes.py_object
