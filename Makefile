@@ -6,6 +6,8 @@
 PYTHON ?= python3
 VENV   ?= .venv
 PY      = $(VENV)/bin/python
+# Setuptools' advice on editable installs is of no use here.
+PIP     = PYTHONWARNINGS=ignore $(PY) -m pip install --quiet --disable-pip-version-check
 JOBS   ?= 2
 TESTS  ?= tests
 
@@ -49,22 +51,21 @@ $(VENV)/.venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "numgrad needs Python 3.11 or later; set PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --upgrade pip
 	@touch $@
 
 $(VENV)/.demo $(VENV)/.test $(VENV)/.docs: $(VENV)/.%: $(VENV)/.venv pyproject.toml
-	$(PY) -m pip install --quiet --editable '.[$*]'
+	$(PIP) --editable '.[$*]'
 	@touch $@
 
 # PyTorch's default build for Linux brings gigabytes of GPU libraries, so it is not installed
 # unasked: `make perf TORCH=torch==2.13.0`.
 TORCH ?=
 $(VENV)/.perf: $(VENV)/.venv pyproject.toml
-	$(PY) -m pip install --quiet --editable '.[perf]' $(TORCH)
+	$(PIP) --editable '.[perf]' $(TORCH)
 	@touch $@
 
 # PyTensor pins an older Numba, so it lives apart.  Without it the benchmark still runs.
 $(VENV)-pytensor/.ready:
 	$(PYTHON) -m venv $(VENV)-pytensor
-	-$(VENV)-pytensor/bin/python -m pip install --quiet pytensor numba
+	-$(VENV)-pytensor/bin/python -m pip install --quiet pytensor numba scikit-learn
 	@touch $@

@@ -8,6 +8,7 @@ instructions to one function body.  Types are LLVM type strings: ``double``,
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Callable
 from typing import NamedTuple
@@ -20,21 +21,25 @@ class Val(NamedTuple):
     ref: str
 
 
+@functools.cache
 def vec(ty: str, width: int) -> str:
     """The vector type of `width` lanes of `ty`; the scalar type itself for width 1."""
     return ty if width == 1 else f"<{width} x {ty}>"
 
 
+@functools.cache
 def lane(ty: str) -> str:
     """The element type of a (vector) type."""
     return ty.split(" x ", 1)[1][:-1] if ty.startswith("<") else ty
 
 
+@functools.cache
 def lanes(ty: str) -> int:
     """The number of lanes of a (vector) type."""
     return int(ty[1:].split(" x ", 1)[0]) if ty.startswith("<") else 1
 
 
+@functools.cache
 def suffix(ty: str) -> str:
     """The suffix LLVM gives an overloaded intrinsic for this type (``v4f64``, ``i64``)."""
     names = {"double": "f64", "float": "f32", "ptr": "p0"}

@@ -14,6 +14,7 @@ import importlib.util
 import linecache
 import os
 import sys
+import types
 from typing import NamedTuple
 
 __all__ = [
@@ -112,7 +113,7 @@ def user_where(skip_modules: tuple[str, ...] = ()) -> Where | None:
     Where or None
         None if no frame of the stack is the user's.
     """
-    frame = sys._getframe(1)
+    frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
         filename = code.co_filename
@@ -122,7 +123,7 @@ def user_where(skip_modules: tuple[str, ...] = ()) -> Where | None:
         if user and not (skip_modules and _in_modules(frame.f_globals, skip_modules)):
             # Where(...) by the shortest way: this runs once for every recorded operation.
             return tuple.__new__(Where, (filename, frame.f_lineno, code.co_name))
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None
 
 

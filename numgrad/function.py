@@ -7,11 +7,13 @@ combination of structure, dtypes, ranks, layouts, branch outcomes and guards is 
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import itertools
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +49,18 @@ VARIANTS = 64
 # guard failed, is not compiled again.
 _serials = itertools.count()
 _programs: dict[str, tuple[dict[str, Any], bytes]] = {}
+
+
+@contextlib.contextmanager
+def _without_gc() -> Iterator[None]:
+    """Tracing makes many small objects that all live on: collections would find nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def plain(x: Any) -> Any:
@@ -364,7 +378,8 @@ class Compiled:
                     results = v.run(values)
                     if results is not MISS:
                         return v, results
-            v = self._make(args, kwargs, values, (treedef, static))
+            with _without_gc():
+                v = self._make(args, kwargs, values, (treedef, static))
             self.variants = [v, *self.variants[: VARIANTS - 1]]
         results = v.run(values)
         if results is MISS:

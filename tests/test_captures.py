@@ -51,7 +51,7 @@ def _globals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(helper_module, "ORDER", 2)
 
 
-# ---- globals ------------------------------------------------------------------------------
+# ---- globals ---------------------------------------------------------------------------------
 
 
 def test_a_changed_number_is_read_again() -> None:
@@ -117,7 +117,7 @@ def test_lengths_of_captures_are_symbolic() -> None:
     del box
 
 
-# ---- closures, defaults, partial ------------------------------------------------------------
+# ---- closures, defaults, partial -------------------------------------------------------------
 
 
 def test_closure_variables() -> None:
@@ -183,7 +183,7 @@ def test_numpy_functions_as_roots() -> None:
     np.testing.assert_allclose(call(trace(np.exp, (ONE,)), ONE), np.exp(ONE))
 
 
-# ---- helper functions -----------------------------------------------------------------------
+# ---- helper functions ------------------------------------------------------------------------
 
 
 def helper(v: Any) -> Any:
@@ -286,7 +286,7 @@ def uses_asarray(x: Any) -> Any:
     return np.asarray(2 * x)[:2]
 
 
-# ---- objects ----------------------------------------------------------------------------------
+# ---- objects ---------------------------------------------------------------------------------
 
 
 class Model:
@@ -368,7 +368,7 @@ def test_dataclasses_and_named_tuples_are_inputs() -> None:
     config.rate, config.steps = 0.5, 2
 
 
-# ---- captures that have to be numbers ---------------------------------------------------------
+# ---- captures that have to be numbers --------------------------------------------------------
 
 
 mask_source = np.array([1.0, -1.0, 2.0])
@@ -408,7 +408,7 @@ def test_float_and_asarray_of_captures() -> None:
     np.testing.assert_allclose(call(t, ONE), 0.5 + data)
 
 
-# ---- side effects --------------------------------------------------------------------------------
+# ---- side effects ----------------------------------------------------------------------------
 
 
 def test_globals_that_the_function_assigns() -> None:
@@ -491,7 +491,7 @@ def test_a_tracer_in_a_closure_or_attribute_is_refused() -> None:
     assert last is None
 
 
-# ---- speed and names ---------------------------------------------------------------------------------
+# ---- speed and names -------------------------------------------------------------------------
 
 
 def test_nothing_captured_needs_no_check() -> None:

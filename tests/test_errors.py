@@ -39,7 +39,7 @@ def fails(error: type[NumgradError], fn: Any, *args: Any, line: str = "", hint: 
     return text
 
 
-# ---- concretization ---------------------------------------------------------------------------
+# ---- concretization --------------------------------------------------------------------------
 
 
 def test_bool() -> None:
@@ -82,7 +82,7 @@ def test_plain_arrays_of_tracers() -> None:
     fails(ConcretizationError, lambda x: np.asarray_chkfinite(x), ONE, line="chkfinite(x)")
 
 
-# ---- unsupported ---------------------------------------------------------------------------------
+# ---- unsupported -----------------------------------------------------------------------------
 
 
 def test_unsupported_functions() -> None:
@@ -126,7 +126,7 @@ def test_assignment_into_a_tracer() -> None:
     fails(UnsupportedFunctionError, fn, ONE, line="x[0] = 1.0", hint="np.where")
 
 
-# ---- leaks ------------------------------------------------------------------------------------------
+# ---- leaks -----------------------------------------------------------------------------------
 
 
 def test_a_tracer_used_after_its_trace() -> None:
@@ -168,7 +168,7 @@ def test_a_tracer_in_another_thread() -> None:
     assert "thread" in str(errors[0])
 
 
-# ---- shapes, indices, dtypes -------------------------------------------------------------------------
+# ---- shapes, indices, dtypes -----------------------------------------------------------------
 
 
 def inner(a: Any, b: Any) -> Any:
@@ -241,7 +241,7 @@ def test_operands() -> None:
         trace(lambda x: x * None, (ONE,))
 
 
-# ---- what comes out ------------------------------------------------------------------------------------
+# ---- what comes out --------------------------------------------------------------------------
 
 
 def test_outputs() -> None:
@@ -261,7 +261,7 @@ def test_a_constant_passes() -> None:
     assert evaluate(t.graph, [ONE])[0] == 3.0
 
 
-# ---- the function's own trouble ------------------------------------------------------------------------
+# ---- the function's own trouble --------------------------------------------------------------
 
 
 def test_own_exceptions_pass_unchanged() -> None:

@@ -270,12 +270,9 @@ class LoopEmitter(Reducer):
                 b.const(reg_type(a.dtype), 0) if p is ZERO else p
                 for p, a in zip(parts, node.args, strict=True)
             ]
-        if len(parts) > 1:
-            width = (
-                max(lanes(p.ty) for p in parts if p is not ZERO)
-                if any(p is not ZERO for p in parts)
-                else 1
-            )
+        if len(parts) > 1 and any([p.ty != parts[0].ty for p in parts]):
+            # booleans beside floats differ in type, not in lanes
+            width = max([lanes(p.ty) for p in parts if p is not ZERO], default=1)
             parts = [p if p is ZERO else b.splat(p, width) for p in parts]
         if isinstance(lower.body, str):
             return b.math(lower.body, *parts)

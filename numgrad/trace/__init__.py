@@ -1,9 +1,10 @@
 """The front end: runs NumPy code on tracers and records a graph.
 
-Start at :func:`numgrad.trace.tracing.trace`.  Below it, from the ground up: ``scope`` and ``symint``
-(sizes and what is assumed of them), ``value`` (a node in a scope), ``ufuncs``, ``reductions``, ``shaping``,
-``contractions``, ``indexing``, ``functions`` (what NumPy can do), ``tracer`` (the class that
-users see), ``captures`` (globals and closures).
+Start at :func:`numgrad.trace.tracing.trace`.  Below it, from the ground up: ``scope`` and
+``symint`` (sizes, and what is assumed of them), ``value`` (a node in a scope), ``ufuncs``,
+``reductions``, ``shaping``, ``joining``, ``contractions``, ``indexing``, ``functions`` (what
+NumPy can do), ``tracer`` (the class that users see), ``codescan``, ``explore`` and ``captures``
+(globals and closures), ``substitutes`` (what NumPy's protocols can't intercept).
 """
 
 from .captures import Capture, Captured, substitute

@@ -12,9 +12,7 @@ import numpy as np
 
 from ..ir.dims import DimLike, product
 from ..ir.graph import Node
-from ..ops import elementwise as ew
-from ..ops import linalg as la
-from ..ops import shape as sh
+from ..ops import elementwise as ew, linalg as la, shape as sh
 from ..ops.broadcast import BOOL, broadcast_shapes, broadcast_to
 from .registry import (
     axis_of,

@@ -11,8 +11,7 @@ import numpy as np
 
 from ..ir.dims import DimLike
 from ..ir.graph import Aval, Node, const
-from ..ops import elementwise as ew
-from ..ops import shape as sh
+from ..ops import elementwise as ew, shape as sh
 from ..ops.broadcast import (
     BOOL,
     FLOAT64,

@@ -16,9 +16,7 @@ import numpy as np
 from ..errors import IndexOutOfBoundsError
 from ..ir.dims import DimLike, Shape, product
 from ..ir.graph import Node, current_where
-from ..ops import elementwise as ew
-from ..ops import index as ix
-from ..ops import shape as sh
+from ..ops import elementwise as ew, index as ix, shape as sh
 from ..ops.broadcast import BOOL, INT64, broadcast_shapes, broadcast_to, cast
 from .registry import axis_of, filled, implements, no_out, positions, shown, wrong
 from .symint import Scope, SymInt

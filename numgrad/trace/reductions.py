@@ -9,9 +9,7 @@ import numpy as np
 
 from ..ir.dims import DimLike
 from ..ir.graph import Node, const
-from ..ops import elementwise as ew
-from ..ops import reduce as rd
-from ..ops import shape as sh
+from ..ops import elementwise as ew, reduce as rd, shape as sh
 from ..ops.broadcast import BOOL, FLOAT64, INT64, broadcast_to, cast
 from .registry import (
     axes_of,

@@ -17,9 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.graph import Aval, const
-from ..ops import elementwise as ew
-from ..ops import shape as sh
-from ..ops import special as sp
+from ..ops import elementwise as ew, shape as sh, special as sp
 from ..ops.broadcast import FLOAT64, INT64, cast, result_type
 from . import functions, joining, reductions, shaping
 from .captures import substitute

@@ -18,8 +18,8 @@ from ..ops.declare import OPS
 from .captures import Captured, Path
 from .codescan import is_user_file
 from .signature import InputSpec, Signature, abstract
-from .symint import Guard, Scope, SymInt, substitute
 from .substitutes import ensure_scipy
+from .symint import Guard, Scope, SymInt, substitute
 from .value import Restart, Value, enter_scope, node_of, to_node, wrap
 
 

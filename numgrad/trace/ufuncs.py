@@ -13,8 +13,7 @@ import numpy as np
 
 from ..errors import DTypeError
 from ..ir.graph import CONST, Aval, Node, const, current_where
-from ..ops import elementwise as ew
-from ..ops import special as sp
+from ..ops import elementwise as ew, special as sp
 from ..ops.broadcast import BOOL, cast, promote_and_broadcast, resolve
 from .value import Kind, Value, enter, leaked, operand, unsupported, wrap
 
