@@ -234,6 +234,8 @@ def _const_impl(*, value: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.nd
     return np.full(shape, value, dtype)
 
 
+_FLOAT64 = np.dtype(np.float64)
+
 CONST = Op(
     "const", aval=_const_aval, impl=_const_impl, jvp=None, vjp=None, batch=None, lower="const"
 )
@@ -241,7 +243,7 @@ CONST = Op(
 
 def const(value: float | int | bool, aval: Aval) -> Node:
     """An array of the given aval with `value` everywhere (never stored: it is a literal)."""
-    value = aval.dtype.type(value).item()
+    value = float(value) if aval.dtype is _FLOAT64 else aval.dtype.type(value).item()
     params = {"value": value, "shape": aval.shape, "dtype": aval.dtype}
     return Node(CONST, (), params, aval, _current_where[0])
 
