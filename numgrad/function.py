@@ -242,7 +242,10 @@ class Variant:
         if not captures.check() or not captures.same_code():
             return MISS
         values = [*leaves, *map(plain, captures.read())]
-        if abstract(values).key != self.trace.signature.key:
+        # strided arrays were copied before the call
+        specs = [s._replace(layout=s.layout.replace("strided", "C"))
+                 for s in self.trace.signature.specs]  # fmt: skip
+        if list(abstract(values).specs) != specs:
             return MISS
         env = self.trace.signature.env(values)
         if not self.trace.holds(env):
@@ -290,6 +293,18 @@ class Variant:
             return call(*args, *read()) if ok() else MISS
 
         return with_captures
+
+
+def _native(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    """The arguments with arrays in this machine's byte order."""
+    leaves, treedef = tree.flatten((args, kwargs))
+    foreign = [isinstance(x, np.ndarray) and not x.dtype.isnative for x in leaves]
+    if not any(foreign):
+        return args, kwargs
+    ready: tuple[tuple, dict[str, Any]] = treedef.unflatten(
+        [plain(x) if f else x for x, f in zip(leaves, foreign, strict=True)]
+    )
+    return ready
 
 
 def _is_flat(treedef: Any) -> bool:
@@ -429,6 +444,7 @@ class Compiled:
         self, args: tuple, kwargs: dict[str, Any], values: Sequence[Any], structure: Any
     ) -> Variant:
         start = time.perf_counter()
+        args, kwargs = _native(args, kwargs)
         traced = trace(self.fn, args, kwargs, self.transform)
         example = (args, kwargs)
         traced_in = time.perf_counter() - start

@@ -6,10 +6,7 @@ import numpy as np
 
 from numgrad.ir.dims import Dim
 from numgrad.ir.graph import Aval, Node, const, input_node
-from numgrad.ops import elementwise as e
-from numgrad.ops import linalg
-from numgrad.ops import reduce as rd
-from numgrad.ops import shape as sh
+from numgrad.ops import elementwise as e, linalg, reduce as rd, shape as sh
 
 F64 = np.dtype(np.float64)
 BOOL = np.dtype(bool)
@@ -41,6 +38,10 @@ def place(x: Node, start: tuple, shape: tuple) -> Node:
     return sh._unslice(x, start=start, step=(1,) * x.ndim, shape=shape)
 
 
+def squared(x: Node) -> Node:
+    return e.mul(x, x)
+
+
 def stretch(x: Node) -> Node:
     return sh._expand(x, shape=(3, 4))
 
@@ -57,6 +58,7 @@ V = arg(0, 4, 4)
 UNIT = sh.basis((4, 4), 0, F64)
 PART = sh.basis((6, 4), 1, F64)
 LOG_SUM_EXP = e.log(total(e.exp(X), 1))
+LOG_MEAN_EXP = e.log(e.mul(total(e.exp(X), 1), num(0.25, S)))
 
 # rule -> (expression, what it becomes); inputs x, y are (3, 4), z is (3, 1), w is boolean
 EXAMPLES: dict[str, list[tuple[Node, str]]] = {
@@ -161,7 +163,10 @@ EXAMPLES: dict[str, list[tuple[Node, str]]] = {
         (e.sqrt(e.power(X, ones_at(2))), "abs(x)"),
     ],
     "absolute": [(e.abs(e.neg(X)), "abs(x)"), (e.abs(e.abs(X)), "abs(x)")],
-    "square_of_absolute": [(e.mul(e.abs(X), e.abs(X)), "mul(x, x)")],
+    "square_of_root": [
+        (squared(e.abs(X)), "mul(x, x)"),
+        (squared(e.sqrt(total(squared(X), 1))), "reduce_sum(mul(x, x))"),
+    ],
     "same_twice": [(e.maximum(X, X), "x")],
     "clip_again": [(e.minimum(e.minimum(X, ones_at(2)), ones_at(1)), "minimum(x, 1)")],
     "decided_selection": [
@@ -199,6 +204,7 @@ EXAMPLES: dict[str, list[tuple[Node, str]]] = {
         (e.log(e.add(X, ones_at(1))), "log1p(x)"),
         (e.log(e.sub(ones_at(1), X)), "log1p(neg(x))"),
     ],
+    "log_mean_exp": [],
     "log_sum_exp": [],
     "log1p_of_exp": [
         (e.log1p(e.exp(X)), "softplus(x)"),

@@ -275,9 +275,10 @@ def _logaddexp_body(b: Any, x: Any, y: Any) -> Any:
 
 
 def _share(x: Node, y: Node) -> Node:
-    """exp(x - logaddexp(x, y)) = expit(x - y), halves where both are the same infinity."""
+    """exp(x - logaddexp(x, y)) = expit(x - y); of two infinities halves, of two minus
+    infinities (no terms at all) nothing."""
     same = logical_and(eq(x, y), isinf(x))
-    return expit(select(same, zero_like(x), x - y))
+    return expit(select(same, minimum(x, zero_like(x)), x - y))
 
 
 logaddexp = elementwise(

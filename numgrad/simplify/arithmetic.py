@@ -13,6 +13,7 @@ from ..ops.elementwise import (
     astype,
     div,
     eq,
+    exp,
     logical_not,
     mul,
     mul_no_nan,
@@ -24,7 +25,7 @@ from ..ops.elementwise import (
     stop_gradient,
     sub,
 )
-from ..ops.shape import _expand, expand
+from ..ops.shape import _expand, _reduce_sum, _reshape, _transpose, expand
 from .rules import (
     COMMUTATIVE,
     ELEMENTWISE,
@@ -373,11 +374,37 @@ def absolute(node: Node) -> Node | None:
     return abs(x.args[0]) if x.op is neg else x if x.op is abs else None
 
 
+def _never_negative(node: Node, depth: int = 12) -> bool:
+    """A square, an exponential, an absolute value, or sums and products of such (NaN aside)."""
+    if node.op is abs or node.op is exp or square_root_of(node) is not None:
+        return True
+    if node.op is CONST:
+        return bool(node.params["value"] >= 0)
+    if depth == 0:
+        return False
+    if node.op in (add, mul, div, _expand, _reshape, _transpose, _reduce_sum, sqrt):
+        return all(_never_negative(a, depth // len(node.args)) for a in node.args)
+    return False
+
+
+def _square(node: Node) -> Node | None:
+    """The square of an absolute value or root, seen through changes of shape."""
+    if node.op is abs:
+        return mul(node.args[0], node.args[0])
+    if node.op is sqrt:
+        return node.args[0] if _never_negative(node.args[0]) else None
+    if node.op in (_reshape, _expand, _transpose):
+        inner = _square(node.args[0])
+        return None if inner is None else apply(node.op, (inner,), node.params)
+    return None
+
+
 @rule("mul")
-def square_of_absolute(node: Node) -> Node | None:
-    """abs(x) * abs(x) -> x * x."""
+def square_of_root(node: Node) -> Node | None:
+    """abs(x) * abs(x) -> x * x, and sqrt(x) * sqrt(x) -> x where x is a sum of squares or
+    the like: smooth at 0."""
     x, y = node.args
-    return mul(x.args[0], x.args[0]) if x is y and x.op is abs else None
+    return _square(x) if x is y else None
 
 
 @rule("maximum", "minimum", "logical_and", "logical_or", "bit_and", "bit_or")

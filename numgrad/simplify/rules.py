@@ -20,6 +20,8 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 
+import numpy as np
+
 from ..ir.dims import DimLike
 from ..ir.graph import CONST, Node, Op, const
 from ..ops import OPS, elementwise
@@ -104,6 +106,11 @@ def exact_inverse(value: float) -> bool:
 
 
 def like(node: Node, value: float) -> Node:
+    """A constant of the shape and dtype of `node`; integers wrap as NumPy's arithmetic does."""
+    if node.dtype.kind in "iu":
+        value = int(
+            np.array(int(value) % 2 ** (8 * node.dtype.itemsize), np.uint64).astype(node.dtype)
+        )
     return const(value, node.aval)
 
 

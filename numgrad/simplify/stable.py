@@ -11,6 +11,7 @@ import math
 from ..ir.graph import CONST, Node
 from ..ops.elementwise import (
     add,
+    div,
     exp,
     expit,
     expm1,
@@ -27,7 +28,7 @@ from ..ops.elementwise import (
     zero_like,
 )
 from ..ops.reduce import _reduce_max, reduce_max
-from ..ops.shape import _expand, _reduce_sum, _reshape, expand, reduce_sum, reshape
+from ..ops.shape import _dim, _expand, _reduce_sum, _reshape, expand, reduce_sum, reshape
 from .rules import is_value, like, rule, value_of
 
 
@@ -92,21 +93,54 @@ def log_of_one_plus(node: Node) -> Node | None:
     return None
 
 
+_LINEAR = frozenset((add, sub, neg, select, stop_gradient, _expand, _reshape))
+
+
 def _shifted_already(x: Node) -> bool:
-    """x is ``y - m`` with an m that was made from a maximum."""
-    if x.op is not sub:
-        return False
-    m = x.args[1]
-    for _ in range(6):
-        if m.op is _reduce_max:
-            return True
-        if m.op is select:
-            m = m.args[1]
-        elif m.op in (_expand, _reshape, stop_gradient):
-            m = m.args[0]
-        else:
+    """A maximum stands among the terms of x: the user, or this rule, has subtracted it."""
+    found = [x]
+    for _ in range(24):
+        if not found:
             return False
+        node = found.pop()
+        if node.op is _reduce_max:
+            return True
+        if node.op in _LINEAR:
+            found += node.args
+        elif node.op is mul and node.args[1].op is CONST:
+            found.append(node.args[0])
     return False
+
+
+def _sum_of_exp(node: Node) -> Node | None:
+    """The sum in a node that is a sum of exponentials, perhaps reshaped."""
+    kept = node.args[0] if node.op is _reshape else node
+    return kept if kept.op is _reduce_sum and kept.args[0].op is exp else None
+
+
+@rule("log")
+def log_mean_exp(node: Node) -> Node | None:
+    """log(sum(exp(x)) * c) -> log(sum(exp(x))) + log(c), and with a quotient alike.
+
+    The divisor is a constant or the number of elements.
+    """
+    (x,) = node.args
+    if x.op not in (mul, div) or _sum_of_exp(x.args[0]) is None:
+        return None
+    total, count = x.args
+    c = value_of(count)
+    if c is not None and c > 0:
+        return add(log(total), like(x, math.log(c) if x.op is mul else -math.log(c)))
+    if x.op is div and _is_size(count):
+        return sub(log(total), log(count))
+    return None
+
+
+def _is_size(node: Node) -> bool:
+    """A dimension as a number, perhaps stretched."""
+    while node.op in (_expand, _reshape):
+        node = node.args[0]
+    return node.op is _dim
 
 
 @rule("log")
@@ -115,9 +149,8 @@ def log_sum_exp(node: Node) -> Node | None:
 
     The result does not depend on m, so no derivative flows through it.
     """
-    (total,) = node.args
-    kept = total.args[0] if total.op is _reshape else total
-    if kept.op is not _reduce_sum or kept.args[0].op is not exp:
+    kept = _sum_of_exp(node.args[0])
+    if kept is None:
         return None
     x, axes = kept.args[0].args[0], kept.params["axes"]
     if _shifted_already(x) or 0 in x.shape:

@@ -26,7 +26,7 @@ from ..ops.shape import (
     transpose,
     unslice,
 )
-from .rules import ELEMENTWISE, at_most, is_value, like, positive, rule, scaled
+from .rules import ELEMENTWISE, at_most, is_value, like, numeric, positive, rule, scaled
 
 # ----- constants and needless moves --------------------------------------------------
 
@@ -292,6 +292,8 @@ def sum_of_constant(node: Node) -> Node | None:
     """A sum of equal constants is one product."""
     (x,) = node.args
     size = size_of(x.shape, node.params["axes"])
+    if not numeric(node):
+        return None
     if x.op is not CONST:
         return const(0, node.aval) if isinstance(size, int) and size == 0 else None
     if not positive(size):
