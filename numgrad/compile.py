@@ -28,6 +28,8 @@ from .schedule.plan import Plan, schedule
 
 Guard = tuple[str, DimLike, DimLike]
 
+LARGE_TEXT = 100_000  # characters of IR from which LLVM's level 1 is used
+
 
 @dataclass
 class Timing:
@@ -86,7 +88,8 @@ def build(
     name = "ng_" + key[:16]
     emitted = emit_module(plan, name, int_symbols, guards, engine.vector_bytes())
     t2 = time.perf_counter()
-    code = engine.compile_object(emitted.text)
+    # LLVM's level 2 takes quadratic time in the loads and stores of straight-line code
+    code = engine.compile_object(emitted.text, 1 if len(emitted.text) > LARGE_TEXT else 2)
     timing.schedule, timing.emit = t1 - t0, t2 - t1
     timing.llvm = time.perf_counter() - t2
     header = {

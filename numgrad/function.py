@@ -63,13 +63,21 @@ def _without_gc() -> Iterator[None]:
             gc.enable()
 
 
+# The dtype objects that the entry knows.  Unpickled arrays, arrays of another byte order and
+# dtypes with metadata carry objects of their own.
+_DTYPES = {id(d): d for d in map(np.dtype, "?bBhHiIlLqQefd") if np.dtype(d.str) is d}
+
+
 def plain(x: Any) -> Any:
-    """A numeric leaf as the entry takes it: contiguous arrays, numbers."""
+    """A numeric leaf as the entry takes it: contiguous arrays of known dtypes, numbers."""
     if type(x) is np.ndarray:
         flags = x.flags
-        if (flags.c_contiguous or flags.f_contiguous) and flags.aligned:
-            return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
-        return np.require(x, requirements=["C", "A"])
+        if not ((flags.c_contiguous or flags.f_contiguous) and flags.aligned):
+            x = np.require(x, requirements=["C", "A"])
+        if id(x.dtype) in _DTYPES or x.dtype.kind not in "biuf":
+            return x
+        known = np.dtype(x.dtype.newbyteorder("=").str)
+        return x.view(known) if x.dtype.isnative else x.astype(known)
     if isinstance(x, (float, int, np.generic)):
         return x
     return np.ascontiguousarray(x) if np.ndim(x) else np.asarray(x)
@@ -296,9 +304,9 @@ class Variant:
 
 
 def _native(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-    """The arguments with arrays in this machine's byte order."""
+    """The arguments with arrays of the known dtypes and this machine's byte order."""
     leaves, treedef = tree.flatten((args, kwargs))
-    foreign = [isinstance(x, np.ndarray) and not x.dtype.isnative for x in leaves]
+    foreign = [isinstance(x, np.ndarray) and id(x.dtype) not in _DTYPES for x in leaves]
     if not any(foreign):
         return args, kwargs
     ready: tuple[tuple, dict[str, Any]] = treedef.unflatten(

@@ -22,6 +22,7 @@ from ..schedule.plan import LoopStage, Root
 from .body import ZERO, Body, identity_of, reg_type
 from .reductions import Partial, Reducer, combine
 
+BLOCK = 100  # values of a basic block
 MASKED_ONLY = 400  # elements of a body beyond which only the masked version is emitted
 
 # bodies that fold a structural zero themselves
@@ -221,8 +222,17 @@ class LoopEmitter(Reducer):
 
     def _place(self, depth: int) -> None:
         """Emit the values that change with the loop at `depth` (0: outside all loops)."""
-        for e in self.by_depth[depth]:
-            self.values[-1][e] = self._value(e)
+        stored = self.stage.scalar_roots
+        for k, e in enumerate(self.by_depth[depth], 1):
+            value = self.values[-1][e] = self._value(e)
+            if e in stored:  # a scalar program stores each output as soon as it is there
+                position, step = self._linear(e.node.shape, e.index)
+                self._write(e.node, position, step, value)
+            if k % BLOCK == 0:
+                # LLVM's instruction selection takes quadratic time within a basic block
+                target = self.b.fresh("more")
+                self.b.br(target)
+                self.b.label(target)
 
     def value(self, e: Element) -> Val:
         for scope in reversed(self.values):
@@ -311,12 +321,6 @@ class LoopEmitter(Reducer):
     # -- roots ------------------------------------------------------------------------
     def _finish_roots(self, indices: Sequence[Index]) -> None:
         """Store or accumulate what one iteration has computed."""
-        if not indices:  # a scalar program: every element of every output
-            for e in self.pull.order:
-                if e in self.stage.scalar_roots:
-                    position, step = self._linear(e.node.shape, e.index)
-                    self._write(e.node, position, step, self.value(e))
-            return
         for root in self.stage.roots:
             for index in indices:
                 value = self.value(Element(root.source, index, frozenset()))

@@ -278,6 +278,7 @@ class ModuleEmitter:
     def _combine(self, b: Body, at: int, stage: LoopStage, partial: Partial) -> None:
         """Join the chunks' partial results, always in the same order."""
         root = partial.root
+        b.node = root.node
         wide, dtype, kind = accumulator_dtype(root), root.node.dtype, root.node.op.lower.kind
         mem = mem_type(wide)
         base = b.load_slot(partial.slot_pointer, "ptr")

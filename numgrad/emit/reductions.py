@@ -72,6 +72,7 @@ class Reducer(Access):
 
     def _accumulate(self, root: Root, index: Index, value: Val) -> None:
         b, partial = self.b, self.partials[root]
+        b.node = root.node
         dtype, wide = root.node.dtype, accumulator_dtype(root)
         kind = root.node.op.lower.kind
         value = b.convert_to(b.real(value, dtype), dtype, wide)
@@ -170,6 +171,7 @@ class Reducer(Access):
         """Write the accumulators that end with the loop at `depth`."""
         b = self.b
         for root, partial in self._register_roots(depth):
+            b.node = root.node
             wide = accumulator_dtype(root)
             kind = root.node.op.lower.kind
             done = set()

@@ -55,7 +55,6 @@ PASSES = (
     "instruction_combine",
     "new_gvn",
     "dead_code_elimination",
-    "simplify_cfg",
 )
 LARGE = 2_000_000  # characters of IR beyond which only the linear passes run
 

@@ -475,7 +475,9 @@ class ArgSpec:
     __slots__ = ("kind", "ndim", "dtype", "types")
 
     def __init__(self, kind: str, ndim: int, dtype: np.dtype, types: tuple[type, ...] = ()) -> None:
-        self.kind, self.ndim, self.dtype, self.types = kind, ndim, np.dtype(dtype), types
+        self.kind, self.ndim, self.types = kind, ndim, types
+        # by name: arrays may carry dtype objects of their own (unpickled, with metadata)
+        self.dtype = np.dtype(np.dtype(dtype).str)
 
 
 @ctypes.CFUNCTYPE(ctypes.c_int64)

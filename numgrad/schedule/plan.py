@@ -177,19 +177,22 @@ def is_scalar_program(graph: Graph) -> bool:
     total = 0.0
     for node in graph.nodes:
         n = _small(node.shape)
-        if n is None or n > 1024:
+        if n is None or n > 256:
             return False
         lower = node.op.lower
         if isinstance(lower, Gather) and node.args[0].op is not INPUT:
             return False  # a computed position needs its operand in memory
-        if isinstance(lower, Reduce):
-            n = max(n, _small(node.args[0].shape) or 1)
-        elif isinstance(lower, Call):
-            inner = _small(node.args[0].shape) or 1
-            if node.op.name == "matmul":
+        if isinstance(lower, (Reduce, Call)):
+            read = [_small(a.shape) for a in node.args]
+            if None in read:
+                return False  # few results, but of an input of any length
+            inner = max(read[0] or 0, 1)
+            if isinstance(lower, Reduce):
+                n = max(n, inner)
+            elif node.op.name == "matmul":
                 n *= int(node.args[0].shape[-1])  # type: ignore[arg-type]
             elif node.op.name == "scatter_add":
-                n *= max(inner, 1)
+                n *= inner
         total += n
         if total > SCALAR_PROGRAM:
             return False
