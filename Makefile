@@ -40,7 +40,7 @@ perf-full: $(VENV)/.perf $(VENV)-pytensor/.ready
 	$(PY) -m perf --full --pytensor $(VENV)-pytensor/bin/python
 
 docs: $(VENV)/.docs
-	$(PY) -m pdoc --docformat numpy --math --output-directory docs/api numgrad
+	$(PY) docs/build_api.py
 
 clean:
 	rm -rf $(VENV) $(VENV)-pytensor build dist *.egg-info docs/api perf/results demo.png

@@ -7,6 +7,7 @@ compiled by :class:`numgrad.function.Compiled`.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any, overload
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from . import transforms, tree
 from .explain import explain, graph_text, source_text
-from .function import Compiled, Variant
+from .function import Compiled, Variant, by_name
 from .njit import NjitNamespace
 from .transforms import Argnums
 
@@ -23,6 +24,13 @@ Function = Callable[..., Any]
 
 def _label(fn: Function) -> str:
     return getattr(fn, "__name__", None) or type(fn).__name__
+
+
+def _argnums(argnums: Any) -> Argnums:
+    """An int or a tuple of ints; NumPy's integers and lists are welcome."""
+    if isinstance(argnums, (tuple, list)):
+        return tuple(operator.index(a) for a in argnums)
+    return operator.index(argnums)
 
 
 def _rank0_parameters(first: int, argnums: Argnums) -> Callable[[Variant], list[int]]:
@@ -52,12 +60,15 @@ def _compiled(
     **options: Any,
 ) -> Compiled:
     rule = getattr(transforms, name)
+    argnums = _argnums(argnums)
 
     def transform(f: Function, args: tuple, kwargs: dict[str, Any]) -> Any:
         return rule(f, argnums, args, kwargs, **options)
 
     keep = _rank0_parameters(rank0_from, argnums) if rank0_from is not None else lambda v: []
     made = Compiled(fn, transform, f"{_label(fn)}.{name}" if name != "value" else _label(fn), keep)
+    maker = functools.partial(_compiled, **options) if options else _compiled
+    made.recipe = (maker, (name, argnums, rank0_from))
     functools.update_wrapper(made, fn, updated=())
     return made
 
@@ -67,12 +78,14 @@ def _with_direction(
 ) -> Compiled:
     """A transformation that takes a direction, as keyword ``v`` or last argument."""
     rule = getattr(transforms, name)
+    argnums = _argnums(argnums)
 
     def transform(f: Function, args: tuple, kwargs: dict[str, Any]) -> Any:
         args, v, rest = _take_direction(name, args, kwargs)
         return rule(f, argnums, args, rest, v)
 
     made = Compiled(fn, transform, f"{_label(fn)}.{name}", takes_direction=True)
+    made.recipe = (_with_direction, (name, argnums, rank0_from))
     functools.update_wrapper(made, fn, updated=())
     return made
 
@@ -188,6 +201,7 @@ def vmap(fn: Function, in_axes: Any = 0) -> Compiled:
         return transforms.vmap(f, in_axes, args, kwargs)
 
     made = Compiled(fn, transform, f"{_label(fn)}.vmap")
+    made.recipe = (vmap, (in_axes,))
     functools.update_wrapper(made, fn, updated=())
     return made
 
@@ -257,6 +271,12 @@ class Differentiable:
         if not isinstance(found, Compiled):
             raise ValueError(f"what is 'value', 'grad', 'value_and_grad', ...; not {what!r}")
         return found
+
+    def __reduce__(self) -> Any:
+        """Pickled by name where it decorates a function of a module, else as it was made."""
+        fn = by_name(self.__wrapped__)  # type: ignore[attr-defined]
+        name: str = getattr(fn, "__qualname__", "")
+        return name if fn is self else (Differentiable, (fn, self.argnums))
 
     def __numgrad_rebind__(self, fn: Function) -> Differentiable:
         return Differentiable(fn, self.argnums)

@@ -328,6 +328,14 @@ def _is_flat_call(treedef: Any) -> bool:
     return bool(treedef == tree.flatten(((0.0,) * treedef.num_leaves, {}))[1])
 
 
+def by_name(fn: Any) -> Any:
+    """The decorated function where `fn` is what it was made of: pickle finds it by its name."""
+    found: Any = sys.modules.get(getattr(fn, "__module__", ""))
+    for part in getattr(fn, "__qualname__", "").split("."):
+        found = getattr(found, part, None)
+    return found if found is not fn and getattr(found, "__wrapped__", None) is fn else fn
+
+
 class Compiled:
     """One transformation of a user function, compiled per kind of arguments.
 
@@ -358,8 +366,17 @@ class Compiled:
         self.takes_direction = takes_direction
         self.variants: list[Variant] = []
         self._lock = threading.RLock()
+        # (maker, arguments after the function), for pickle
+        self.recipe: tuple[Callable[..., Any], tuple[Any, ...]] | None = None
         self.__wrapped__ = fn
         self._fast: Callable[..., Any] | None = None
+
+    def __reduce__(self) -> Any:
+        """Pickled as how it was made: what is compiled stays in the cache."""
+        if self.recipe is None:
+            raise TypeError(f"{self.label} can't be pickled")
+        maker, rest = self.recipe
+        return maker, (by_name(self.fn), *rest)
 
     def __numgrad_rebind__(self, fn: Callable[..., Any]) -> Compiled:
         """The same transformation of another function (one rebuilt around its captures)."""

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from . import autodiff, tree
 from .errors import DTypeError, OutputError, ShapeError, user_where
 from .ir.dims import product
 from .ir.graph import INPUT, Aval, Graph, Node, const, input_node, rebuild, toposort
-from .ops import elementwise as ew
-from .ops import shape as sh
+from .ops import elementwise as ew, shape as sh
 from .ops.lower import Map, View
 from .simplify import simplify
 from .trace.value import is_traced, to_node, wrap
@@ -58,7 +59,10 @@ def _positions(argnums: Argnums, count: int) -> list[int]:
                 where=user_where(),
                 hint="pass the argument by position, or change argnums",
             )
-    return [a % count for a in chosen]
+    places = [a % count for a in chosen]
+    if len(set(places)) < len(places):
+        raise ShapeError(f"argnums {argnums} names an argument twice", where=user_where())
+    return places
 
 
 def parameter_node(x: Any, name: str) -> Node:
@@ -185,7 +189,17 @@ def _scalar(call: Call, fn: Callable[..., Any], what: str) -> Node:
 
 
 def value(fn: Callable[..., Any], argnums: Argnums, args: tuple, kwargs: dict) -> Any:
-    return fn(*args, **kwargs)
+    result = fn(*args, **kwargs)
+    given = {id(x) for x in tree.flatten((args, kwargs))[0]}
+    for leaf in tree.flatten(result)[0]:
+        plain = isinstance(leaf, (str, bytes, bool, np.bool_)) or id(leaf) in given
+        if not plain and not _is_parameter(leaf):
+            raise OutputError(
+                f"{_label(fn)} returned a {type(leaf).__name__}, which is not a number",
+                where=user_where(),
+                hint="return numbers and arrays, in any nesting of dicts, lists and tuples",
+            )
+    return result
 
 
 def value_and_grad(fn: Callable[..., Any], argnums: Argnums, args: tuple, kwargs: dict) -> Any:
@@ -385,9 +399,12 @@ def vmap(fn: Callable[..., Any], in_axes: Any, args: tuple, kwargs: dict) -> Any
             continue
         leaves, treedef = tree.flatten(arg)
         for i, leaf in enumerate(leaves):
+            if not _is_parameter(leaf):
+                continue  # static: the same for all elements
             node = to_node(leaf)
-            k = axis % node.ndim if node.ndim else 0
-            if not node.ndim or (size is not None and node.shape[k] != size):
+            inside = -node.ndim <= axis < node.ndim
+            k = axis % node.ndim if inside else 0
+            if not inside or (size is not None and node.shape[k] != size):
                 raise ShapeError(
                     f"vmap needs axes of equal length, got {node.aval!r} along axis {axis}",
                     where=user_where(),

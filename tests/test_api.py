@@ -128,8 +128,12 @@ def test_argnums() -> None:
     assert_array_equal(blocks[1][0], 2 * np.eye(2))
     assert_array_equal(blocks[0][0], np.zeros((2, 2)))
     assert_array_equal(decorated.hvp(a, b, c, v=(b, a))[0], 2 * a)
-    with pytest.raises(ShapeError, match="argnums"):
-        ng.grad(fn, 3)(a, b, c)
+    assert_array_equal(ng.grad(fn, np.int64(1))(a, b, c), [2.0, 4.0])  # type: ignore[arg-type]
+    for wrong in (3, -4, (0, 0), (0, -3)):
+        with pytest.raises(ShapeError, match="argnums"):
+            ng.grad(fn, wrong)(a, b, c)
+    with pytest.raises(TypeError):
+        ng.grad(fn, 1.0)  # type: ignore[arg-type]
 
 
 def test_derivatives_to_order_six() -> None:
@@ -178,6 +182,10 @@ def test_vmap() -> None:
     assert_allclose(total(X), per_sample.sum(0), rtol=1e-12)
     pairs = ng.vmap(ng.vmap(lambda a, b: a * b, in_axes=(None, 0)), in_axes=(0, None))
     assert_allclose(pairs(X, V), np.outer(X, V), rtol=1e-15)
+    tree = {"x": rows, "name": "static", "none": None}
+    assert_allclose(ng.vmap(lambda d: np.sum(d["x"]))(tree), rows.sum(1), rtol=1e-13)
+    with pytest.raises(ShapeError, match="axis 5"):
+        ng.vmap(np.sum, in_axes=5)(rows)
     with pytest.raises(ShapeError):
         ng.vmap(score, in_axes=0)(X, rows)
     with pytest.raises(ShapeError):
@@ -233,7 +241,7 @@ def test_newton_step_inside_a_traced_function() -> None:
 
 # ---- structures -------------------------------------------------------------------------------
 
-Pair = namedtuple("Pair", "a b")  # noqa: PYI024
+Pair = namedtuple("Pair", "a b")
 
 
 class Layer(NamedTuple):
@@ -371,6 +379,10 @@ def test_errors_of_the_outputs() -> None:
         ng.grad(lambda x: np.sum(x * 1.5))(np.arange(3))
     with pytest.raises(DTypeError, match="integer"):
         ng.grad(lambda x: x * 1.5)(3)
+    for wrong in (lambda x: (q for q in x), lambda x: {1.0}, lambda x: {"a": object()}):
+        with pytest.raises(OutputError, match="not a number"):
+            ng.differentiable(wrong)(x)
+    assert ng.differentiable(lambda p: p)({"n": "name", "x": 1.0}) == {"n": "name", "x": 1.0}
     with pytest.raises(TypeError):
         ng.hvp(rosen)()
     with pytest.raises(ShapeError):
