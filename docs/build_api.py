@@ -20,7 +20,6 @@ def public_names() -> list[str]:
 
 
 if __name__ == "__main__":
-    # Without this pdoc would walk the package's path, which in a checkout holds the repository.
     numgrad.__all__ = public_names()  # type: ignore[attr-defined]
     pdoc.render.configure(docformat="numpy", math=True)
     folder = Path(__file__).resolve().parent / "api"

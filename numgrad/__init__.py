@@ -1,11 +1,30 @@
 """numgrad: a JIT-compiled automatic-differentiation engine for NumPy code on CPUs."""
 
+import importlib.util as _util
 import os as _os
+import sys as _sys
 
-# In a checkout (or an editable install) the folder kernels/ stands beside this package;
-# an installed numgrad has it inside.
-if not _os.path.isdir(_os.path.join(__path__[0], "kernels")):
-    __path__.append(_os.path.dirname(__path__[0]))
+
+def _load_kernels() -> None:
+    """In a checkout the folder kernels/ stands beside this package; an installed numgrad has
+    it inside, where Python finds it by itself."""
+    inside = _os.path.join(__path__[0], "kernels")
+    beside = _os.path.join(_os.path.dirname(__path__[0]), "kernels")
+    if _os.path.isdir(inside) or not _os.path.isdir(beside):
+        return
+    spec = _util.spec_from_file_location(
+        "numgrad.kernels",
+        _os.path.join(beside, "__init__.py"),
+        submodule_search_locations=[beside],
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = _util.module_from_spec(spec)
+    _sys.modules["numgrad.kernels"] = module
+    spec.loader.exec_module(module)
+
+
+_load_kernels()
 
 from . import cache as cache
 from .api import (

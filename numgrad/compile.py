@@ -104,7 +104,8 @@ def build(
     emitted = emit_module(plan, name, int_symbols, guards, engine.vector_bytes())
     t2 = time.perf_counter()
     # LLVM's level 2 takes quadratic time in the loads and stores of straight-line code
-    code = engine.compile_object(emitted.text, 1 if len(emitted.text) > LARGE_TEXT else 2)
+    level = 1 if len(emitted.text) > LARGE_TEXT else 2
+    code = engine.compile_object(emitted.text, 0 if _long_straight_line(plan) else level)
     timing.schedule, timing.emit = t1 - t0, t2 - t1
     timing.llvm = time.perf_counter() - t2
     header = {

@@ -36,8 +36,11 @@ def main() -> None:
     print(text)
     report.write_json(results, options.output / "latest.json")
     (options.output / "latest.txt").write_text(text)
+    (options.output / "latest.md").write_text(report.markdown(results))
     drawn = report.chart(results, options.output / "latest.png")
-    print(f"{perf_counter() - begin:.0f} s; wrote {options.output}/latest.json and .txt", end="")
+    print(
+        f"{perf_counter() - begin:.0f} s; wrote {options.output}/latest.json, .txt and .md", end=""
+    )
     print(" and .png" if drawn else " (no picture: Matplotlib is not installed)")
 
 

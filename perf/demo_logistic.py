@@ -167,6 +167,7 @@ def first_calls() -> list[dict[str, float]]:
     times = []
     with tempfile.TemporaryDirectory(prefix="numgrad-demo-") as folder:
         env = dict(os.environ, NUMBA_CACHE_DIR=f"{folder}/numba", NUMGRAD_CACHE_DIR=folder)
+        env.pop("PYTHONDONTWRITEBYTECODE", None)  # a checkout may keep its bytecode
         subprocess.run([sys.executable, "-c", "import perf.startup as s; s.empty()"], env=env)
         command = [sys.executable, "-m", "perf.demo_logistic", "--first-call"]
         for _ in range(2):

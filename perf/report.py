@@ -95,6 +95,20 @@ def table(results: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def markdown(results: dict[str, Any]) -> str:
+    """Ratios of steady calls to numgrad's, and numgrad's own times, for the documentation."""
+    present = [n for n in COLOURS if any(n in row["rivals"] for row in results["rows"])]
+    lines = [
+        f"| workload | numgrad | {' | '.join(present)} |",
+        f"| --- |{' ---: |' * (len(present) + 1)}",
+    ]
+    for row in results["rows"]:
+        base = steady(row["rivals"].get(BASE, {}))
+        cells = [_ratio(steady(row["rivals"].get(name, {})), base) for name in present]
+        lines.append(f"| {label(row)} | {human(base)} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def write_json(results: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results, indent=1) + "\n")

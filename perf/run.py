@@ -27,6 +27,8 @@ TIMEOUT = 300  # seconds for one process
 def environment(cache: Path, threads: int) -> dict[str, str]:
     """The environment of a measurement: own cache folders, `threads` threads for everyone."""
     env = dict(os.environ)
+    # packages installed by pip come with their bytecode; a checkout has to be let keep its own
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
     # A machine may force a kind of BLAS kernel; measurements take what the CPU has.
     for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
         env.pop(name, None)
@@ -162,7 +164,7 @@ def run(
                 continue
             python = pytensor if rival == "PyTensor" and pytensor else sys.executable
             tell(f"{workload} {case.quantity} {case.size}, {case.threads} thread(s): {rival}")
-            record = measure(python, workload, index, rival, 1.5 if full else 0.4)
+            record = measure(python, workload, index, rival, 1.5 if full else 0.3)
             if record.get("note", "").startswith("not installed"):
                 missing[rival] = record["note"]
                 continue

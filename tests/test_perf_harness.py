@@ -105,6 +105,7 @@ def test_a_small_run_and_its_reports(tmp_path: Path) -> None:
     assert "rosenbrock 6 value_and_grad" in text
     assert "failed: for a reason" in text
     assert "PyTorch is left out: not installed" in text
+    assert "| rosenbrock 6 value_and_grad |" in report.markdown(results)
     report.write_json(results, tmp_path / "folder" / "latest.json")
     assert json.loads((tmp_path / "folder" / "latest.json").read_text()) == results
     assert report.chart(results, tmp_path / "chart.png")

@@ -48,7 +48,7 @@ def reference(case: Case, args: Arrays) -> Arrays:
 work = Workload(
     "black_scholes",
     "Black-Scholes call: price, delta, gamma, speed",
-    [Case("third_order", 100_000)],
+    [Case("third_order", 100_000, slow=("PyTensor",))],
     make,
     reference,
     small=100,

@@ -66,6 +66,7 @@ work = Workload(
             "value_and_grad",
             1000,
             only=("numgrad", "PyTorch", "autograd", "CasADi", "NumPy"),
+            slow=("PyTorch", "autograd"),
             note="JAX and PyTensor are left out beyond 200 operations: "
             "JAX had not finished compiling 1000 after 20 minutes",
         ),
@@ -73,6 +74,7 @@ work = Workload(
             "value_and_grad",
             4000,
             only=("numgrad", "PyTorch", "autograd", "CasADi", "NumPy"),
+            slow=("PyTorch", "autograd"),
             note="as for 1000",
         ),
     ],
