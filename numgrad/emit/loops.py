@@ -21,8 +21,9 @@ from ..schedule.demand import Element
 from ..schedule.plan import LoopStage, Root
 from .body import ZERO, Body, identity_of, reg_type
 from .reductions import Partial, Reducer, combine
+from .spill import LONG_BODY, Spills
 
-BLOCK = 100  # values of a basic block
+BLOCK = 400  # values of a basic block
 MASKED_ONLY = 400  # elements of a body beyond which only the masked version is emitted
 
 # bodies that fold a structural zero themselves
@@ -58,6 +59,7 @@ class LoopEmitter(Reducer):
         self.width = width if stage.loops else 1
         self.rows_slot = rows_slot
         self.values: list[dict[Element, Val]] = []
+        self.spills: list[Spills | None] = []  # one for each of these
         self.masks: list[dict[frozenset[Window], Val]] = []
         self.base: dict[Node, Val] = {}
         self.accumulators: dict[tuple[Root, tuple], Val] = {}
@@ -218,27 +220,45 @@ class LoopEmitter(Reducer):
 
     def _leave(self) -> None:
         self.values.pop()
+        self.spills.pop()
         self.masks.pop()
 
     def _place(self, depth: int) -> None:
         """Emit the values that change with the loop at `depth` (0: outside all loops)."""
         stored = self.stage.scalar_roots
-        for k, e in enumerate(self.by_depth[depth], 1):
+        order = self.by_depth[depth]
+        spills = Spills(order, self.pull.needs) if len(order) > LONG_BODY else None
+        if spills is not None:
+            spills.begin(self.b)
+        self.spills.append(spills)
+        for k, e in enumerate(order, 1):
             value = self.values[-1][e] = self._value(e)
+            if spills is not None:
+                spills.define(self.b, e, value)
             if e in stored:  # a scalar program stores each output as soon as it is there
                 position, step = self._linear(e.node.shape, e.index)
                 self._write(e.node, position, step, value)
-            if k % BLOCK == 0:
-                # LLVM's instruction selection takes quadratic time within a basic block
-                target = self.b.fresh("more")
-                self.b.br(target)
-                self.b.label(target)
+            if k % BLOCK == 0 and len(order) > BLOCK:
+                self._new_block()
+
+    def _new_block(self) -> None:
+        """Begin a basic block: LLVM's instruction selection takes quadratic time within one.
+
+        Chunk numbers are never negative, which LLVM does not know: a plain branch would be
+        merged away again.
+        """
+        b = self.b
+        target, bail = b.fresh("more"), b.fresh("bail")
+        b.cbr(b.icmp("sge", self.chunk, b.i64(0)), target, bail)
+        b.label(bail)
+        b.raw("  ret void")
+        b.label(target)
 
     def value(self, e: Element) -> Val:
-        for scope in reversed(self.values):
+        for scope, spills in zip(reversed(self.values), reversed(self.spills), strict=True):
             found = scope.get(e)
             if found is not None:
-                return found
+                return found if spills is None else spills.use(self.b, e, found)
         raise KeyError(e)
 
     # -- values -----------------------------------------------------------------------

@@ -21,6 +21,7 @@ _lock = threading.RLock()
 def _initialized() -> llvm.Target:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
     return llvm.Target.from_default_triple()
 
 
@@ -56,7 +57,10 @@ PASSES = (
     "new_gvn",
     "dead_code_elimination",
 )
-LARGE = 2_000_000  # characters of IR beyond which only the linear passes run
+# Large modules: graphs share common subexpressions already, and GVN would turn the values
+# that the emitter keeps in memory (emit/spill.py) back into long-lived registers.
+LARGE_PASSES = ("always_inliner", "sroa", "dead_code_elimination")
+LARGE = 150_000  # characters of IR
 
 
 def optimize(text: str, level: int) -> llvm.ModuleRef:
@@ -66,7 +70,7 @@ def optimize(text: str, level: int) -> llvm.ModuleRef:
     options = llvm.create_pipeline_tuning_options(speed_level=level)
     builder = llvm.create_pass_builder(_machine(level), options)
     manager = llvm.create_new_module_pass_manager()
-    for name in PASSES if len(text) < LARGE else PASSES[:2]:
+    for name in PASSES if len(text) < LARGE else LARGE_PASSES:
         getattr(manager, f"add_{name}_pass")()
     manager.run(module, builder)
     return module
