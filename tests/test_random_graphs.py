@@ -315,3 +315,26 @@ def test_compiled_as_it_is(seed: int) -> None:
     v, graph = derived(inputs, output)
     values = draw([*inputs, *v], SIZES[1], seed)
     compare(compile_graph(graph)(*values), run_numpy(graph, values), "compiled")
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        # a value that is needed at the end of a long body, after its other uses
+        [0, 0, 1028, 3308, 0],
+        # a product with a reversed matrix: BLAS takes no negative stride
+        [
+            *(219699, 155176, 648080, 662425, 149633, 216124),
+            *(462263, 351124, 53701, 311976, 368797, 865214),
+        ],
+    ],
+)
+def test_programs_that_once_failed(codes: list[int]) -> None:
+    inputs, output = decode(codes)
+    v, graph = derived(inputs, output)
+    graph = simplify(graph)
+    graph = Graph(graph.inputs, graph.outputs[: 2 + len(v)])
+    compiled = compile_graph(graph)
+    for seed, sizes in enumerate(SIZES):
+        values = draw([*inputs, *v], sizes, seed)
+        compare(compiled(*values), run_numpy(graph, values), f"compiled, sizes {sizes}")

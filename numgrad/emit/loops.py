@@ -227,7 +227,7 @@ class LoopEmitter(Reducer):
         """Emit the values that change with the loop at `depth` (0: outside all loops)."""
         stored = self.stage.scalar_roots
         order = self.by_depth[depth]
-        spills = Spills(order, self.pull.needs) if len(order) > LONG_BODY else None
+        spills = Spills(order, self.pull.needs, self._results()) if len(order) > LONG_BODY else None
         if spills is not None:
             spills.begin(self.b)
         self.spills.append(spills)
@@ -240,6 +240,14 @@ class LoopEmitter(Reducer):
                 self._write(e.node, position, step, value)
             if k % BLOCK == 0 and len(order) > BLOCK:
                 self._new_block()
+
+    def _results(self) -> set[Element]:
+        """What the roots store or accumulate once the body has ended."""
+        return {
+            Element(root.source, index, frozenset())
+            for root in self.stage.roots
+            for index in self.stage.indices
+        }
 
     def _new_block(self) -> None:
         """Begin a basic block: LLVM's instruction selection takes quadratic time within one.

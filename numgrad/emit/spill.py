@@ -9,7 +9,7 @@ stored once and reloaded at each late use, so that no register lives long.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from ..kernels.asm import Val, lane, lanes
 from ..schedule.demand import Element, Needs
@@ -30,9 +30,13 @@ class Spills:
         The body, in the order in which it is emitted.
     needs : dict
         What each element is made of.
+    kept : set of Element
+        What is stored or accumulated when the body has ended.
     """
 
-    def __init__(self, order: Sequence[Element], needs: dict[Element, Needs]) -> None:
+    def __init__(
+        self, order: Sequence[Element], needs: dict[Element, Needs], kept: Set[Element]
+    ) -> None:
         self.position = {e: k for k, e in enumerate(order)}
         last: dict[Element, int] = {}
         for k, e in enumerate(order):
@@ -44,7 +48,7 @@ class Spills:
         self.count = 0
         busy: list[tuple[int, int]] = []  # (last use, slot)
         for k, e in enumerate(order):
-            end = last.get(e, k)
+            end = len(order) if e in kept else last.get(e, k)
             if end - k <= FAR:
                 continue
             if busy and busy[0][0] < k:

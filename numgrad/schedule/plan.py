@@ -149,12 +149,19 @@ def strided(node: Node) -> Strided:
     return Strided(node, 0, contiguous(node.shape), node.shape)
 
 
+def _positive(stride: DimLike) -> bool:
+    """Certainly positive, whatever the lengths are."""
+    if isinstance(stride, int):
+        return stride > 0
+    return all(coef > 0 for _, coef in stride.terms)
+
+
 def blas_operand(node: Node) -> Strided:
-    """A view that BLAS can read: one of the last two strides is 1."""
+    """A view that BLAS can read: one of the last two strides is 1, the other positive."""
     view = strided(node)
     for inner, outer in ((-1, -2), (-2, -1)):
         lead = view.strides[outer]
-        if view.strides[inner] == 1 and not (isinstance(lead, int) and lead <= 0):
+        if view.strides[inner] == 1 and _positive(lead):
             return view
     return Strided(node, 0, contiguous(node.shape), node.shape)
 
