@@ -263,7 +263,7 @@ class Differentiable:
         return source_text(self._method(what), args, kwargs)
 
     def explain(self, *args: Any, what: str = "value_and_grad", **kwargs: Any) -> str:
-        """What was compiled for this call and why; see docs/explain.md."""
+        """What was compiled for this call and why; see docs/inspect.md."""
         return explain(self._method(what), args, kwargs)
 
     def _method(self, what: str) -> Compiled:
