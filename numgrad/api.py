@@ -14,6 +14,7 @@ from typing import Any, overload
 import numpy as np
 
 from . import transforms, tree
+from .errors import ShapeError, user_where
 from .explain import explain, graph_text, source_text
 from .function import Compiled, Variant, by_name
 from .njit import NjitNamespace
@@ -29,6 +30,12 @@ def _label(fn: Function) -> str:
 def _argnums(argnums: Any) -> Argnums:
     """An int or a tuple of ints; NumPy's integers and lists are welcome."""
     if isinstance(argnums, (tuple, list)):
+        if not argnums:
+            raise ShapeError(
+                "argnums is empty, so there is nothing to differentiate with respect to",
+                where=user_where(),
+                hint="name at least one positional argument: argnums=0, argnums=(0, 2)",
+            )
         return tuple(operator.index(a) for a in argnums)
     return operator.index(argnums)
 

@@ -412,3 +412,41 @@ def test_functions_keep_their_names() -> None:
     assert f.__doc__ == rosen.__doc__
     assert ng.grad(rosen).__name__ == "rosen"
     assert "rosen" in repr(f)
+
+
+def test_empty_argnums_say_so() -> None:
+    with pytest.raises(ng.errors.ShapeError, match="argnums is empty"):
+        ng.grad(np.sum, argnums=())
+
+
+def test_side_effects_happen_when_the_function_is_traced() -> None:
+    """They belong to the Python function, which runs once for each kind of call."""
+    seen: list[str] = []
+
+    def f(x: Any) -> Any:
+        seen.append("ran")
+        return np.sum(x * x)
+
+    g = ng.grad(f)
+    for scale in (1.0, 2.0, 3.0):
+        np.testing.assert_array_equal(g(scale * np.ones(20)), 2.0 * scale * np.ones(20))
+    assert seen == ["ran"]
+    g(np.ones(3))  # small arrays are another kind of call
+    assert len(seen) == 2
+
+
+def test_a_counter_in_the_function() -> None:
+    calls = 0
+
+    def f(x: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return np.sum(np.sin(x))
+
+    g = ng.value_and_grad(f)
+    for k in range(3):
+        x = np.linspace(0.0, 1.0 + k, 12)
+        value, slope = g(x)
+        assert value == pytest.approx(np.sum(np.sin(x)), rel=1e-14)
+        np.testing.assert_allclose(slope, np.cos(x), rtol=1e-14)
+    assert calls == 1

@@ -170,6 +170,8 @@ class Captured(Explorer):
         for owner, name in self._objects.values():
             for attribute, value in list(getattr(owner, "__dict__", {}).items()):
                 _refuse_tracer(value, f"the attribute {name}.{attribute}", None)
+        self._checks.drop_failing()
+        self.__dict__.pop("check", None)
 
     def _finish_container(self, name: str, original: Any, copy: Any, parts: list[Any]) -> None:
         leaves, _ = tree.flatten(copy)

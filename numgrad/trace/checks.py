@@ -76,6 +76,20 @@ class Checks:
             "check",
         )
 
+    def drop_failing(self) -> None:
+        """Forget the conditions that do not hold now.
+
+        Asked right after a trace: what fails was changed by the traced function itself (a
+        list that it appends to, a counter), so it says nothing about the next call.
+        """
+        if self.compile_check()():
+            return
+        tests, self._tests = self._tests, {}
+        for test in tests:
+            self._tests[test] = None
+            if not self.compile_check()():
+                del self._tests[test]
+
     def compile_read(self) -> Callable[[], list[Any]]:
         """``read() -> list`` of the present values of the captures."""
         if not self.reads:
