@@ -27,7 +27,8 @@ class NjitNamespace:
     """``value``, ``grad``, ``value_and_grad`` and ``hessian`` as Numba dispatchers.
 
     The signature is that of the most recent ordinary call of the function (or of `bind`):
-    call it once before its dispatchers are asked for.
+    call it once before its dispatchers are asked for.  Captured flags, sizes and functions
+    are what they were in that call; captured floats and arrays have to be arguments.
 
     Raises
     ------
@@ -103,8 +104,8 @@ def make_dispatcher(variant: Variant, label: str) -> Callable[..., Any]:
     t = variant.trace
     if not variant.plain_input:
         raise _refuse(label, "an argument is a structure", "pass its arrays one by one")
-    if variant.watched:
-        names = ", ".join(c.name for c in t.captures.captures) or "something"
+    if t.captures.captures:
+        names = ", ".join(c.name for c in t.captures.captures)
         raise _refuse(label, f"it reads {names} from outside", "pass them as arguments")
     if any(spec.kind == "fortran" for spec in variant.args):
         raise _refuse(label, "an argument is in Fortran order", "pass np.ascontiguousarray(x)")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -188,3 +189,17 @@ def test_inside_cached_numba_code(tmp_path: Path) -> None:
     assert runs[0][:3] == runs[1][:3]
     assert runs[0][3] == 0
     assert runs[1][3] == 1
+
+
+def test_sizes_and_flags_from_a_closure() -> None:
+    def power_sum(order: int, halve: bool) -> Callable[[Any], Any]:
+        def f(x: Any) -> Any:
+            total = np.sum(sum(x**k for k in range(1, order + 1)))
+            return 0.5 * total if halve else total
+
+        return f
+
+    f = ng.differentiable(power_sum(3, True))
+    x = np.linspace(0.1, 1.0, 10)
+    f.grad(x)
+    np.testing.assert_allclose(f.njit.grad(x), 0.5 * (1 + 2 * x + 3 * x**2), rtol=1e-14)

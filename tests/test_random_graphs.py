@@ -282,9 +282,7 @@ def test_derivatives_agree(codes: list[int]) -> None:
     compare(forward, reverse, "forward over reverse, reverse over forward", 1e-7)
 
 
-@deterministic
-@given(programs)
-def test_compiled_agrees(codes: list[int]) -> None:
+def check_compiled(codes: list[int]) -> None:
     """Compiled once, called with several sizes: what the interpreter gives."""
     inputs, output = decode(codes)
     v, graph = derived(inputs, output)
@@ -294,6 +292,12 @@ def test_compiled_agrees(codes: list[int]) -> None:
     for seed, sizes in enumerate(SIZES):
         values = draw([*inputs, *v], sizes, seed)
         compare(compiled(*values), run_numpy(graph, values), f"compiled, sizes {sizes}")
+
+
+@deterministic
+@given(programs)
+def test_compiled_agrees(codes: list[int]) -> None:
+    check_compiled(codes)
 
 
 @settings(deterministic, max_examples=12)
@@ -330,11 +334,4 @@ def test_compiled_as_it_is(seed: int) -> None:
     ],
 )
 def test_programs_that_once_failed(codes: list[int]) -> None:
-    inputs, output = decode(codes)
-    v, graph = derived(inputs, output)
-    graph = simplify(graph)
-    graph = Graph(graph.inputs, graph.outputs[: 2 + len(v)])
-    compiled = compile_graph(graph)
-    for seed, sizes in enumerate(SIZES):
-        values = draw([*inputs, *v], sizes, seed)
-        compare(compiled(*values), run_numpy(graph, values), f"compiled, sizes {sizes}")
+    check_compiled(codes)

@@ -96,16 +96,21 @@ logit = elementwise(
 )
 
 
-def _xlogy_body(b: Any, x: Any, y: Any) -> Any:
-    value = b.fmul(x, b.math("log", y))
-    skip = b.op("and", b.fcmp("oeq", x, b.like(x, 0.0)), b.fcmp("ord", y, y))
-    return b.select(skip, b.like(x, 0.0), value)
+def _times_log(name: str) -> Callable[..., Any]:
+    """Body of x times a logarithm of y: 0 at x = 0 unless y is NaN."""
+
+    def body(b: Any, x: Any, y: Any) -> Any:
+        value = b.fmul(x, b.math(name, y))
+        skip = b.op("and", b.fcmp("oeq", x, b.like(x, 0.0)), b.fcmp("ord", y, y))
+        return b.select(skip, b.like(x, 0.0), value)
+
+    return body
 
 
 xlogy = elementwise(
     "xlogy",
     _scipy("xlogy"),
-    _xlogy_body,
+    _times_log("log"),
     d=(
         lambda ans, x, y: log(y),
         lambda ans, x, y: scale(x, 1.0 / y),
@@ -113,18 +118,10 @@ xlogy = elementwise(
     singular=True,
     cost=25,
 )
-
-
-def _xlog1py_body(b: Any, x: Any, y: Any) -> Any:
-    value = b.fmul(x, b.math("log1p", y))
-    skip = b.op("and", b.fcmp("oeq", x, b.like(x, 0.0)), b.fcmp("ord", y, y))
-    return b.select(skip, b.like(x, 0.0), value)
-
-
 xlog1py = elementwise(
     "xlog1py",
     _scipy("xlog1py"),
-    _xlog1py_body,
+    _times_log("log1p"),
     d=(
         lambda ans, x, y: log1p(y),
         lambda ans, x, y: scale(x, 1.0 / (1.0 + y)),
