@@ -8,11 +8,13 @@ combination of structure, dtypes, ranks, layouts, branch outcomes and guards is 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import itertools
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -28,7 +30,7 @@ from .ir.graph import Graph, check
 from .ir.printer import canonical_text, format_graph
 from .reference import evaluate
 from .report import describe_plan, dump
-from .runtime.entry import BAD_INDEX, MISS, ArgSpec
+from .runtime.entry import BAD_INDEX, MISS, ArgSpec, supported
 from .simplify import simplify
 from .trace.signature import abstract
 from .trace.symint import substitute
@@ -66,6 +68,20 @@ def _without_gc() -> Iterator[None]:
 # The dtype objects that the entry knows.  Unpickled arrays, arrays of another byte order and
 # dtypes with metadata carry objects of their own.
 _DTYPES = {id(d): d for d in map(np.dtype, "?bBhHiIlLqQefd") if np.dtype(d.str) is d}
+
+
+@functools.cache
+def native_entry() -> bool:
+    """Whether compiled programs can be called here; if not, says so once and interprets."""
+    if supported():
+        return True
+    warnings.warn(
+        "this Python's or NumPy's object layout is not one that numgrad's compiled code knows "
+        "(PyPy, a free-threaded or a 32-bit build): functions are interpreted",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return False
 
 
 def plain(x: Any) -> Any:
@@ -116,7 +132,7 @@ class Variant:
         self.program: Program | None = None
         self._run = self._interpret
         self._simplified: Graph | None = None
-        if config.backend == "native":
+        if config.backend == "native" and native_entry():
             self._compile()
         self.direct = self._direct()
 

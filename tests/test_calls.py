@@ -415,3 +415,16 @@ def test_the_process_does_not_grow() -> None:
     assert sys.getrefcount(y) == 2
     result = ng.grad(lambda x: np.sum(x * x))(y)
     assert sys.getrefcount(result) == 2
+
+
+def test_an_unknown_object_layout_means_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    function = sys.modules["numgrad.function"]
+    monkeypatch.setattr(function, "supported", lambda: False)
+    function.native_entry.cache_clear()  # type: ignore[attr-defined]
+    try:
+        f = ng.grad(lambda x: np.sum(x**2))
+        with pytest.warns(RuntimeWarning, match="interpreted"):
+            np.testing.assert_array_equal(f(np.arange(3.0)), [0.0, 2.0, 4.0])
+        assert f.variants[0].timing.source == "interpreter"
+    finally:
+        function.native_entry.cache_clear()  # type: ignore[attr-defined]
