@@ -21,11 +21,7 @@ def emit_call(b: Body, node: Node, pointer: Pointer) -> None:
 
 
 def zero_fill(b: Body, node: Node, pointer: Pointer) -> None:
-    size = b.iop("mul", b.dim(product(node.shape)), b.i64(node.dtype.itemsize))
-    b.need("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-    b.raw(
-        f"  call void @llvm.memset.p0.i64(ptr {pointer(node).ref}, i8 0, i64 {size.ref}, i1 false)"
-    )
+    zero_fill_range(b, node, pointer(node), product(node.shape))
 
 
 # -- matmul --------------------------------------------------------------------------
@@ -79,6 +75,7 @@ def _one_product(
         # row-major storage is a transposed matrix to Fortran
         height, length = (cols, rows) if by_rows else (rows, cols)
         transposed = by_rows if m == 1 else not by_rows
+        # gemv leaves its result alone when the contracted length is 0
         zero_fill_range(b, node, po, m if n == 1 else n)
         _fortran(
             b,
@@ -115,7 +112,7 @@ def _one_product(
 
 
 def zero_fill_range(b: Body, node: Node, at: Val, count: DimLike) -> None:
-    """gemv leaves its result alone when the contracted length is 0."""
+    """`count` zeros of the dtype of `node`, from `at` on."""
     size = b.iop("mul", b.dim(count), b.i64(node.dtype.itemsize))
     b.need("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
     b.raw(f"  call void @llvm.memset.p0.i64(ptr {at.ref}, i8 0, i64 {size.ref}, i1 false)")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..ir.dims import DimLike
+from ..ir.dims import product
 from ..ir.graph import CONST, Node
 from ..kernels.asm import Val, lanes
 from ..ops.lower import Call, Gather, Index, Ix, Leaf, Map, Reduce, View, Window
@@ -37,8 +37,6 @@ class LoopEmitter(Reducer):
     ----------
     pointers : dict
         Node -> table slot that holds the address of its buffer.
-    targets : dict
-        Node -> table slots of the buffers a root is stored to.
     partials : dict
         Root -> :class:`Partial`.
     """
@@ -129,10 +127,7 @@ class LoopEmitter(Reducer):
         b = self.b
         if not self.stage.collapsed:
             return b.dim(self.stage.domain[axis])
-        size: DimLike = 1
-        for k in self.stage.loops:
-            size = size * self.stage.domain[k]
-        return b.dim(size)
+        return b.dim(product([self.stage.domain[k] for k in self.stage.loops]))
 
     def _pointer(self, node: Node) -> None:
         if node not in self.base:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from ..ir.dims import DimLike
 from ..kernels.asm import Val, lanes, vec
 from ..ops.lower import Index, Ix
-from ..schedule.plan import LoopStage, Root, contiguous
+from ..schedule.plan import LoopStage, Root
 from .body import Body, identity_of, mem_type, reg_type
 from .memory import Access
 
@@ -185,7 +184,7 @@ class Reducer(Access):
                 kept: Index = tuple(
                     ix if k in partial.kept else Ix(-1, 0, 0) for k, ix in enumerate(index)
                 )
-                position, _ = self._linear_scalar(root.node.shape, kept)
+                position, _ = self._linear(root.node.shape, kept)
                 if partial.slots:
                     position = b.iop("add", position, self._slot_offset(root, partial))
                     out = b.cast("zext", total, "i8") if wide.kind == "b" else total
@@ -196,13 +195,6 @@ class Reducer(Access):
                     out = b.cast("zext", total, "i8") if wide.kind == "b" else total
                     at = b.gep(mem_type(root.node.dtype), self.base[root.node], position)
                     b.store(out, at, max(root.node.dtype.itemsize, 1))
-
-    def _linear_scalar(self, shape: Sequence[DimLike], index: Index) -> tuple[Val, DimLike]:
-        b = self.b
-        position = b.i64(0)
-        for ix, s in zip(index, contiguous(tuple(shape)), strict=True):
-            position = b.iop("add", position, b.iop("mul", b.index(ix), b.dim(s)))
-        return position, 0
 
     def _across_lanes(self, x: Val, kind: str) -> Val:
         """Combine lanes pairwise, in a fixed order."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.dims import DimLike, Shape
+from ..ir.dims import DimLike
 from ..ir.graph import Aval, Node, const
 from .declare import add_any, general, lift_all, no_jvp, no_vjp, scale
 from .elementwise import astype, eq, select, zero_like
@@ -223,10 +223,3 @@ def reduce_prod(x: Node, axes: tuple[int, ...]) -> Node:
     for axis in axes:
         x = _reduce_prod(x, axes=(axis,))
     return x
-
-
-def mean_count(shape: Shape, axes: tuple[int, ...]) -> DimLike:
-    total: DimLike = 1
-    for a in axes:
-        total = total * shape[a]
-    return total

@@ -41,10 +41,12 @@ def vector_bytes() -> int:
     return 32 if "+avx2" in features or "+avx" in features else 16
 
 
-@functools.cache
-def _machine(level: int) -> llvm.TargetMachine:
+def _new_machine(level: int) -> llvm.TargetMachine:
     name, features = cpu()
     return _initialized().create_target_machine(cpu=name, features=features, opt=level, jit=True)
+
+
+_machine = functools.cache(_new_machine)
 
 
 # What the emitted code needs: accumulators into registers, vector functions inlined, what
@@ -99,7 +101,7 @@ class Loaded:
         with _lock:
             symbols.register(externals)
             empty = llvm.parse_assembly("")
-            self._engine = llvm.create_mcjit_compiler(empty, _fresh_machine())
+            self._engine = llvm.create_mcjit_compiler(empty, _new_machine(1))
             self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
             self._engine.finalize_object()
 
@@ -107,8 +109,3 @@ class Loaded:
         """Address of a function of the module."""
         with _lock:
             return self._engine.get_function_address(name)
-
-
-def _fresh_machine() -> llvm.TargetMachine:
-    name, features = cpu()
-    return _initialized().create_target_machine(cpu=name, features=features, opt=1, jit=True)

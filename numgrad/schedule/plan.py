@@ -87,8 +87,8 @@ class Plan:
 
     Attributes
     ----------
-    outputs : list of (stage root or node)
-        Every output position's node; a node may stand at several positions.
+    output_of : dict
+        Node -> position of the output whose buffer it is made in.
     copies : list of (position, node)
         Outputs that only copy something stored elsewhere.
     temporaries : dict
@@ -97,7 +97,6 @@ class Plan:
 
     graph: Graph
     stages: list[LoopStage | CallStage]
-    stored: dict[Node, int]
     output_of: dict[Node, int]
     copies: list[tuple[int, Node]]
     temporaries: dict[Node, int]
@@ -479,8 +478,7 @@ class Scheduler:
                 if when == at and node in temporaries:
                     size = product(node.shape) * node.dtype.itemsize
                     free.setdefault(size, []).append(temporaries[node])
-        stored = {n: i for i, n in enumerate(self.stored)}
-        return Plan(graph, stages, stored, output_of, copies, temporaries, slots)
+        return Plan(graph, stages, output_of, copies, temporaries, slots)
 
     @staticmethod
     def _made(stage: LoopStage | CallStage) -> list[Node]:
