@@ -21,6 +21,7 @@ from ..schedule.demand import Element
 from ..schedule.plan import LoopStage, Root
 from .body import ZERO, Body, identity_of, reg_type
 from .reductions import Partial, Reducer, combine
+from .segments import edges
 from .spill import LONG_BODY, Spills
 
 BLOCK = 400  # values of a basic block
@@ -65,28 +66,32 @@ class LoopEmitter(Reducer):
         self.by_depth: list[list[Element]] = [[] for _ in range(len(self.loops) + 1)]
         assert stage.pull is not None
         self.pull = stage.pull
-        depth_of = {-1: 0}
+        self.zero: set[Element] = set()  # structural zeros of what is being emitted
+        self.depth_of = {-1: 0}
         for k in range(len(stage.domain)):
-            depth_of[k] = 0
+            self.depth_of[k] = 0
         for at, k in enumerate(self.loops):
-            depth_of[k] = at + 1
+            self.depth_of[k] = at + 1
         if stage.collapsed:
             for k in stage.loops:
-                depth_of[k] = 1
+                self.depth_of[k] = 1
         for e in self.pull.order:
-            depth = max([depth_of[ix.var] for ix in e.index], default=0)
-            for w in e.windows:
-                depth = max(depth, depth_of[w.index.var])
-            self.by_depth[depth].append(e)
+            self.by_depth[self._depth(e)].append(e)
+
+    def _depth(self, e: Element) -> int:
+        """The number of loops in which an element changes."""
+        depth = max([self.depth_of[ix.var] for ix in e.index], default=0)
+        return max([depth, *[self.depth_of[w.index.var] for w in e.windows]])
 
     # -- entry ------------------------------------------------------------------------
     def emit(self, chunk: Val) -> None:
         b, stage = self.b, self.stage
-        for node in self.pull.loads.values():
-            self._pointer(node)
-        for e in self.pull.needs:
-            if isinstance(e.node.op.lower, Gather):
-                self._pointer(e.node.args[0])
+        for pull in [self.pull, *([stage.interior.pull] if stage.interior else [])]:
+            for node in pull.loads.values():
+                self._pointer(node)
+            for e in pull.needs:
+                if isinstance(e.node.op.lower, Gather):
+                    self._pointer(e.node.args[0])
         for root in stage.roots:
             if root not in self.partials:
                 self._pointer(root.node)
@@ -101,7 +106,7 @@ class LoopEmitter(Reducer):
             b.width = 1
             self.chunk = chunk
             self._init_accumulators(0)
-            self._place(0)
+            self._place(self.by_depth[0])
             self._finish_roots(stage.indices)
             self._flush(0)
             return
@@ -117,7 +122,7 @@ class LoopEmitter(Reducer):
         b.label(start)
         b.width = 1
         self._init_accumulators(0)
-        self._place(0)
+        self._place(self.by_depth[0])
         self._loop(0, lo, hi)
         self._flush(0)
         b.br(leave)
@@ -140,8 +145,8 @@ class LoopEmitter(Reducer):
         innermost = at == len(self.loops) - 1
         counter = Val("ptr", "%" + b.fresh("c"))
         self.b.allocas.append(f"  {counter.ref} = alloca i64")
-        b.store(lo, counter)
         if not innermost:
+            b.store(lo, counter)
             head, body, done = b.fresh("head"), b.fresh("body"), b.fresh("done")
             b.br(head)
             b.label(head)
@@ -151,7 +156,7 @@ class LoopEmitter(Reducer):
             b.variables[axis] = i
             self._enter()
             self._init_accumulators(at + 1)
-            self._place(at + 1)
+            self._place(self.by_depth[at + 1])
             inner = self.loops[at + 1]
             self._loop(at + 1, b.i64(0), b.dim(self.stage.domain[inner]))
             self._flush(at + 1)
@@ -160,26 +165,9 @@ class LoopEmitter(Reducer):
             b.br(head)
             b.label(done)
             return
-        step = b.i64(self.width)
+        b.store(lo, counter)
         if self.width > 1 and len(self.by_depth[-1]) < MASKED_ONLY:
-            head, body, tail = b.fresh("head"), b.fresh("body"), b.fresh("tail")
-            b.br(head)
-            b.label(head)
-            i = b.load("i64", counter)
-            after = b.iop("add", i, step)
-            b.cbr(b.icmp("sle", after, hi), body, tail)
-            b.label(body)
-            self._body(axis, i, None)
-            b.store(after, counter)
-            b.br(head)
-            b.label(tail)
-            last, done = b.fresh("last"), b.fresh("done")
-            i = b.load("i64", counter)
-            b.cbr(b.icmp("slt", i, hi), last, done)
-            b.label(last)
-            self._body(axis, i, hi)
-            b.br(done)
-            b.label(done)
+            self._segments(axis, counter, lo, hi)
             return
         head, body, done = b.fresh("head"), b.fresh("body"), b.fresh("done")
         b.br(head)
@@ -188,11 +176,76 @@ class LoopEmitter(Reducer):
         b.cbr(b.icmp("slt", i, hi), body, done)
         b.label(body)
         self._body(axis, i, hi if self.width > 1 else None)
-        b.store(b.iop("add", i, step), counter)
+        b.store(b.iop("add", i, b.i64(self.width)), counter)
         b.br(head)
         b.label(done)
 
-    def _body(self, axis: int, i: Val, limit: Val | None) -> None:
+    def _segments(self, axis: int, counter: Val, lo: Val, hi: Val) -> None:
+        """Full vectors up to each edge, the edge under a mask, and on to the next one."""
+        b, interior = self.b, self.stage.interior
+        parts = edges(b, interior, axis, lo, hi)
+        number = Val("ptr", "%" + b.fresh("n"))
+        start, stop = parts[0]
+        if len(parts) > 1:
+            table = Val("ptr", "%" + b.fresh("edges"))
+            b.allocas.append(f"  {table.ref} = alloca [{2 * len(parts)} x i64]")
+            b.allocas.append(f"  {number.ref} = alloca i64")
+            b.store(b.i64(0), number)
+            for k, x in enumerate([x for part in parts for x in part]):
+                b.store(x, b.gep("i64", table, b.i64(k)))
+            again = b.fresh("segment")
+            b.br(again)
+            b.label(again)
+            n = b.load("i64", number)
+            pair = b.iop("add", n, n)
+            start = b.load("i64", b.gep("i64", table, pair))
+            stop = b.load("i64", b.gep("i64", table, b.iop("add", pair, b.i64(1))))
+        names = ("before", "head", "body", "edge", "masked", "done")
+        before, head, body, edge, masked, done = (b.fresh(n) for n in names)
+        step = b.i64(self.width)
+        begin = b.load("i64", counter)
+        b.cbr(b.icmp("sle", b.iop("add", begin, step), start), before, edge)
+        b.label(before)
+        self._enter()
+        if interior is not None:
+            # what only the interior needs, and what does not change in it
+            self.pull, self.zero = interior.pull, interior.zero
+            outer = [e for e in interior.order if self._depth(e) < len(self.loops)]
+            self._place([e for e in outer if not any(e in scope for scope in self.values)])
+            inner = [e for e in interior.order if self._depth(e) == len(self.loops)]
+        else:
+            self._place([])
+            inner = self.by_depth[-1]
+        b.br(head)
+        b.label(head)
+        i = b.load("i64", counter)
+        after = b.iop("add", i, step)
+        b.cbr(b.icmp("sle", after, start), body, edge)
+        b.label(body)
+        self._body(axis, i, None, inner)
+        b.store(after, counter)
+        b.br(head)
+        self._leave()
+        assert self.stage.pull is not None
+        self.pull, self.zero = self.stage.pull, set()
+        b.label(edge)
+        i = b.load("i64", counter)
+        b.cbr(b.icmp("slt", i, stop), masked, done)
+        b.label(masked)
+        self._body(axis, i, stop)
+        after = b.iop("add", i, step)
+        b.store(b.select(b.icmp("slt", after, stop), after, stop), counter)
+        b.br(edge)
+        b.label(done)
+        if len(parts) > 1:
+            following, finished = b.iop("add", n, b.i64(1)), b.fresh("finished")
+            b.store(following, number)
+            b.cbr(b.icmp("slt", following, b.i64(len(parts))), again, finished)
+            b.label(finished)
+
+    def _body(
+        self, axis: int, i: Val, limit: Val | None, order: Sequence[Element] | None = None
+    ) -> None:
         """One turn of the innermost loop; lanes at or beyond `limit` are dead."""
         b = self.b
         b.variables[axis] = i
@@ -204,7 +257,7 @@ class LoopEmitter(Reducer):
             lane = b.lane_index(Ix(axis, 1, 0))
             b.mask = b.icmp("slt", lane, b.splat(limit, self.width))
         self._enter()
-        self._place(len(self.loops))
+        self._place(self.by_depth[-1] if order is None else order)
         self._finish_roots(self.stage.indices)
         self._leave()
         b.mask, b.width, b.vector_var = None, 1, -1
@@ -218,10 +271,9 @@ class LoopEmitter(Reducer):
         self.spills.pop()
         self.masks.pop()
 
-    def _place(self, depth: int) -> None:
-        """Emit the values that change with the loop at `depth` (0: outside all loops)."""
+    def _place(self, order: Sequence[Element]) -> None:
+        """Emit the values of elements, in order, into the present scope."""
         stored = self.stage.scalar_roots
-        order = self.by_depth[depth]
         spills = Spills(order, self.pull.needs, self._results()) if len(order) > LONG_BODY else None
         if spills is not None:
             spills.begin(self.b)
@@ -258,6 +310,8 @@ class LoopEmitter(Reducer):
         b.label(target)
 
     def value(self, e: Element) -> Val:
+        if e in self.zero:
+            return ZERO
         for scope, spills in zip(reversed(self.values), reversed(self.spills), strict=True):
             found = scope.get(e)
             if found is not None:

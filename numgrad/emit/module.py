@@ -183,7 +183,8 @@ class ModuleEmitter:
     def _emit_stage(self, at: int, stage: LoopStage) -> None:
         b = self._body()
         width = self.width
-        if len(stage.pull.order) <= 60 and stage.loops:  # type: ignore[union-attr]
+        main = stage.interior.order if stage.interior else stage.pull.order  # type: ignore[union-attr]
+        if len(main) <= 60 and stage.loops:
             width *= 2  # two registers a value: independent chains hide the latency
         emitter = LoopEmitter(
             b, stage, self.pointers, self.partials[at], width, self.rows_slots[at]

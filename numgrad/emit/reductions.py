@@ -10,7 +10,7 @@ from ..ir.dims import DimLike
 from ..kernels.asm import Val, lanes, vec
 from ..ops.lower import Index, Ix
 from ..schedule.plan import LoopStage, Root
-from .body import Body, identity_of, mem_type, reg_type
+from .body import ZERO, Body, identity_of, mem_type, reg_type
 from .memory import Access
 
 
@@ -74,6 +74,8 @@ class Reducer(Access):
         b.node = root.node
         dtype, wide = root.node.dtype, accumulator_dtype(root)
         kind = root.node.op.lower.kind
+        if value is ZERO and kind == "sum":
+            return
         value = b.convert_to(b.real(value, dtype), dtype, wide)
         if partial.in_registers:
             cell = self.accumulators[root, self._static_part(partial, index)]

@@ -35,8 +35,14 @@ class Needs(NamedTuple):
 NO_WINDOW: frozenset[Window] = frozenset()
 
 
-def needs(element: Element) -> Needs | None:
-    """The parts of an element; None where its node has to be in memory."""
+Decide = Callable[[Window], bool | None]
+
+
+def needs(element: Element, decide: Decide = Window.decided) -> Needs | None:
+    """The parts of an element; None where its node has to be in memory.
+
+    ``decide(window)`` tells whether a condition is known.
+    """
     node, index, windows = element
     lower = node.op.lower
     if isinstance(lower, Map):
@@ -49,7 +55,7 @@ def needs(element: Element) -> Needs | None:
         for arg, at, extra in sources:
             undecided = []
             for w in extra:
-                decided = w.decided()
+                decided = decide(w)
                 if decided is False:
                     break
                 if decided is None:
@@ -110,6 +116,8 @@ class Pull:
         Whether a node can be read from memory.
     made : set of Node
         Nodes that this very stage makes: they are computed although they are stored.
+    decide : callable
+        Whether a window's condition is known.
 
     Attributes
     ----------
@@ -125,12 +133,14 @@ class Pull:
         roots: Iterable[Element],
         in_memory: Callable[[Node], bool],
         made: set[Node] | frozenset[Node] = frozenset(),
+        decide: Decide = Window.decided,
     ) -> None:
         self.needs: dict[Element, Needs] = {}
         self.loads: dict[Element, Node] = {}
         self.order: list[Element] = []
         self._in_memory = in_memory
         self._made = made
+        self._decide = decide
         done: set[Element] = set()
         for root in roots:
             if root in done:
@@ -164,7 +174,7 @@ class Pull:
             self.loads[element] = node
             self.order.append(element)
             return None
-        found = needs(element)
+        found = needs(element, self._decide)
         if found is None:
             # a reshape that keeps the linear order is read straight from its operand
             if node.op.name != "reshape":

@@ -17,12 +17,14 @@ import numpy as np
 
 from ..ir.dims import DimLike, Shape, product
 from ..ir.graph import CONST, INPUT, Graph, Node
-from ..ops.lower import Call, Gather, Index, Ix, Leaf, Map, Reduce, View, fixed
-from .demand import NO_WINDOW, Element, MustStore, Pull
+from ..ops.lower import Call, Gather, Index, Ix, Leaf, Map, Reduce, View, Window, fixed
+from .demand import NO_WINDOW, Decide, Element, MustStore, Pull
+from .segments import Interior, find_interior
 
 UNROLL = 8  # static extents up to this are unrolled into scalars
 STRAIGHT = 32  # a static domain of at most this many points needs no loop
 SCALAR_PROGRAM = 1500  # elements (weighted) of a program that becomes straight-line code
+LONG_INTERIOR = 400  # elements of a body that is emitted once, with all its tests
 HEAVY = 24.0  # recomputing something dearer than this in a second stage is stored instead
 
 
@@ -51,6 +53,7 @@ class LoopStage:
     pull: Pull | None = None
     indices: list[Index] = field(default_factory=list)  # one per point of the unrolled axes
     scalar_roots: frozenset[Element] = frozenset()  # of a scalar program: what it stores
+    interior: Interior | None = None  # the innermost loop where its conditions are decided
 
     @property
     def made(self) -> set[Node]:
@@ -229,6 +232,7 @@ class Scheduler:
         self.scalar = is_scalar_program(graph)
         self.stored: set[Node] = set()
         self.forced: set[Node] = set()
+        self._made_at: dict[Node, int] = {}
 
     def run(self) -> Plan:
         for _ in range(64):
@@ -238,6 +242,7 @@ class Scheduler:
                 for stage in stages:
                     if isinstance(stage, LoopStage):
                         self._shape_loops(stage)
+                        self._find_interior(stage)
             except MustStore as need:
                 self.forced.add(need.node)
                 continue
@@ -272,17 +277,31 @@ class Scheduler:
 
     # grouping
     def _levels(self) -> dict[Node, int]:
-        """For every node, the number of stored nodes on the longest chain below it."""
-        level: dict[Node, int] = {}
+        """For every stored node the number of the pass that can make it.
+
+        An elementwise consumer reads its operand where it writes its result, so both come out
+        of one pass; whoever looks elsewhere, or at the result of a reduction or of a routine,
+        has to wait for the pass to end.
+        """
+        here: dict[Node, int] = {}  # the pass in which the same element can be computed
+        done: dict[Node, int] = {}  # the first pass in which all elements can be read
         for node in self.graph.inputs:
-            level[node] = 0
+            here[node] = done[node] = 0
         for node in self.graph.nodes:
-            below = 0
-            for a in node.args:
-                step = level[a] + (1 if a in self.stored else 0)
-                below = max(below, step)
-            level[node] = below
-        return level
+            lower = node.op.lower
+            after = max([done[a] for a in node.args], default=0)
+            if isinstance(lower, Map):
+                level = max([here[a] for a in node.args], default=0)
+            elif isinstance(lower, Reduce) and node in self.stored and not _unrollable(node):
+                level = here[node.args[0]]
+            else:
+                level = after
+            whole = isinstance(lower, (Reduce, Call)) and not _unrollable(node)
+            made_elsewhere = whole and node in self.stored
+            here[node] = level + 1 if made_elsewhere else level
+            done[node] = level + 1 if node in self.stored else after
+            self._made_at[node] = level
+        return self._made_at
 
     def _stages(self) -> list[LoopStage | CallStage]:
         level = self._levels()
@@ -352,6 +371,21 @@ class Scheduler:
                 index[k] = fixed(int(i))
             stage.indices.append(tuple(index))
         stage.pull = Pull(self._elements(stage, stage.indices), self.in_memory, stage.made)
+
+    def _find_interior(self, stage: LoopStage) -> None:
+        pull = stage.pull
+        if not stage.loops or stage.collapsed or pull is None or len(pull.order) > LONG_INTERIOR:
+            return
+        roots = self._elements(stage, stage.indices)
+
+        def again(decide: Decide) -> Pull:
+            def known(window: Window) -> bool | None:
+                found = window.decided()
+                return decide(window) if found is None else found
+
+            return Pull(roots, self.in_memory, stage.made, known)
+
+        stage.interior = find_interior(roots, pull, again, stage.loops[-1], stage.domain)
 
     def _elements(self, stage: LoopStage, indices: Sequence[Index]) -> list[Element]:
         return [Element(r.source, ix, NO_WINDOW) for r in stage.roots for ix in indices]
