@@ -22,6 +22,7 @@ from ..schedule.plan import LoopStage, Root
 from .body import ZERO, Body, identity_of, reg_type
 from .reductions import Partial, Reducer, combine
 from .segments import edges
+from .speculate import any_nan, worthwhile
 from .spill import LONG_BODY, Spills
 
 BLOCK = 400  # values of a basic block
@@ -200,13 +201,18 @@ class LoopEmitter(Reducer):
             pair = b.iop("add", n, n)
             start = b.load("i64", b.gep("i64", table, pair))
             stop = b.load("i64", b.gep("i64", table, b.iop("add", pair, b.i64(1))))
-        names = ("before", "head", "body", "edge", "masked", "done")
-        before, head, body, edge, masked, done = (b.fresh(n) for n in names)
+        names = ("begin", "before", "head", "body", "limit", "edge", "masked", "done")
+        begin, before, head, body, whole, edge, masked, done = (b.fresh(n) for n in names)
         step = b.i64(self.width)
-        begin = b.load("i64", counter)
-        b.cbr(b.icmp("sle", b.iop("add", begin, step), start), before, edge)
+        limit = Val("ptr", "%" + b.fresh("limit"))
+        b.allocas.append(f"  {limit.ref} = alloca i64")
+        b.br(begin)
+        b.label(begin)
+        i = b.load("i64", counter)
+        b.cbr(b.icmp("sle", b.iop("add", i, step), start), before, whole)
         b.label(before)
         self._enter()
+        inner = self.by_depth[-1]
         if interior is not None:
             # what only the interior needs, and what does not change in it
             self.pull, self.zero = interior.pull, interior.zero
@@ -215,38 +221,59 @@ class LoopEmitter(Reducer):
             inner = [e for e in interior.order if self._depth(e) == len(self.loops)]
         else:
             self._place([])
-            inner = self.by_depth[-1]
+        results = len(self.stage.roots) * len(self.stage.indices)
+        b.plain_products = worthwhile(self.pull, inner, results)
         b.br(head)
         b.label(head)
         i = b.load("i64", counter)
         after = b.iop("add", i, step)
-        b.cbr(b.icmp("sle", after, start), body, edge)
+        b.cbr(b.icmp("sle", after, start), body, whole)
         b.label(body)
-        self._body(axis, i, None, inner)
+        if b.plain_products:
+            b.store(after, limit)  # the edge's body does this turn again if a NaN comes out
+            self._body(axis, i, None, inner, edge)
+            b.plain_products = False
+        else:
+            self._body(axis, i, None, inner)
         b.store(after, counter)
         b.br(head)
         self._leave()
         assert self.stage.pull is not None
         self.pull, self.zero = self.stage.pull, set()
+        b.label(whole)
+        b.store(stop, limit)
+        b.br(edge)
         b.label(edge)
         i = b.load("i64", counter)
-        b.cbr(b.icmp("slt", i, stop), masked, done)
+        end = b.load("i64", limit)
+        b.cbr(b.icmp("slt", i, end), masked, done)
         b.label(masked)
-        self._body(axis, i, stop)
+        self._body(axis, i, end)
         after = b.iop("add", i, step)
-        b.store(b.select(b.icmp("slt", after, stop), after, stop), counter)
+        b.store(b.select(b.icmp("slt", after, end), after, end), counter)
         b.br(edge)
         b.label(done)
+        finished = b.fresh("finished")
+        b.cbr(b.icmp("slt", b.load("i64", counter), stop), begin, finished)
+        b.label(finished)
         if len(parts) > 1:
-            following, finished = b.iop("add", n, b.i64(1)), b.fresh("finished")
+            following, left = b.iop("add", n, b.i64(1)), b.fresh("left")
             b.store(following, number)
-            b.cbr(b.icmp("slt", following, b.i64(len(parts))), again, finished)
-            b.label(finished)
+            b.cbr(b.icmp("slt", following, b.i64(len(parts))), again, left)
+            b.label(left)
 
     def _body(
-        self, axis: int, i: Val, limit: Val | None, order: Sequence[Element] | None = None
+        self,
+        axis: int,
+        i: Val,
+        limit: Val | None,
+        order: Sequence[Element] | None = None,
+        careful: str = "",
     ) -> None:
-        """One turn of the innermost loop; lanes at or beyond `limit` are dead."""
+        """One turn of the innermost loop; lanes at or beyond `limit` are dead.
+
+        With `careful`, the label of a block that does the same turn: taken if a result is NaN.
+        """
         b = self.b
         b.variables[axis] = i
         if self.stage.collapsed:
@@ -258,6 +285,12 @@ class LoopEmitter(Reducer):
             b.mask = b.icmp("slt", lane, b.splat(limit, self.width))
         self._enter()
         self._place(self.by_depth[-1] if order is None else order)
+        if careful:
+            bad = any_nan(b, [self.value(e) for e in self._results()])
+            if bad is not None:
+                good = b.fresh("good")
+                b.cbr(bad, careful, good)
+                b.label(good)
         self._finish_roots(self.stage.indices)
         self._leave()
         b.mask, b.width, b.vector_var = None, 1, -1
@@ -274,7 +307,9 @@ class LoopEmitter(Reducer):
     def _place(self, order: Sequence[Element]) -> None:
         """Emit the values of elements, in order, into the present scope."""
         stored = self.stage.scalar_roots
-        spills = Spills(order, self.pull.needs, self._results()) if len(order) > LONG_BODY else None
+        spills = (
+            Spills(order, self.pull.needs, set(self._results())) if len(order) > LONG_BODY else None
+        )
         if spills is not None:
             spills.begin(self.b)
         self.spills.append(spills)
@@ -288,13 +323,13 @@ class LoopEmitter(Reducer):
             if k % BLOCK == 0 and len(order) > BLOCK:
                 self._new_block()
 
-    def _results(self) -> set[Element]:
+    def _results(self) -> list[Element]:
         """What the roots store or accumulate once the body has ended."""
-        return {
+        return [
             Element(root.source, index, frozenset())
             for root in self.stage.roots
             for index in self.stage.indices
-        }
+        ]
 
     def _new_block(self) -> None:
         """Begin a basic block: LLVM's instruction selection takes quadratic time within one.

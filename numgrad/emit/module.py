@@ -184,7 +184,7 @@ class ModuleEmitter:
         b = self._body()
         width = self.width
         main = stage.interior.order if stage.interior else stage.pull.order  # type: ignore[union-attr]
-        if len(main) <= 60 and stage.loops:
+        if len(main) <= 160 and stage.loops:
             width *= 2  # two registers a value: independent chains hide the latency
         emitter = LoopEmitter(
             b, stage, self.pointers, self.partials[at], width, self.rows_slots[at]
