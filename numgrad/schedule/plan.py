@@ -22,6 +22,7 @@ from .demand import NO_WINDOW, Decide, Element, MustStore, Pull
 from .segments import Interior, find_interior
 
 UNROLL = 8  # static extents up to this are unrolled into scalars
+WRITTEN_OUT = 64  # points of several such axes that are written out together
 STRAIGHT = 32  # a static domain of at most this many points needs no loop
 SCALAR_PROGRAM = 1500  # elements (weighted) of a program that becomes straight-line code
 LONG_INTERIOR = 400  # elements of a body that is emitted once, with all its tests
@@ -212,9 +213,11 @@ def _unrollable(node: Node) -> bool:
     """A reduction or routine small enough to be pulled element by element."""
     lower = node.op.lower
     if isinstance(lower, Reduce):
-        n = _small(tuple(node.args[0].shape[a] for a in node.params["axes"]))
+        sizes = [node.args[0].shape[a] for a in node.params["axes"]]
+        if not all([isinstance(d, int) and d <= UNROLL for d in sizes]):
+            return False
         # a reduction of everything is a result of its own, not part of a larger loop
-        return n is not None and n <= UNROLL and product(node.shape) != 1
+        return product(sizes) <= WRITTEN_OUT and product(node.shape) != 1  # type: ignore[operator]
     if isinstance(lower, Call) and node.op.name == "matmul":
         k = node.args[0].shape[-1]
         return isinstance(k, int) and k <= UNROLL
@@ -353,19 +356,19 @@ class Scheduler:
             stage.collapsed = len(live) > 1 and self._collapsible(stage, whole)
             if stage.collapsed or len(live) < 2:
                 return
-            tail = []
+            tail, points = [], 1
             for k in reversed(live[1:]):
                 d = domain[k]
-                if not isinstance(d, int) or d > UNROLL:
+                if not isinstance(d, int) or d > UNROLL or points * d > WRITTEN_OUT:
                     break
+                points *= d
                 tail.insert(0, k)
             if not tail:
                 return
             stage.unrolled = tuple(tail)
             stage.loops = tuple(k for k in live if k not in tail)
-        points = np.ndindex(*[int(domain[k]) for k in stage.unrolled])  # type: ignore[arg-type]
         stage.indices = []
-        for at in points:
+        for at in np.ndindex(*[int(domain[k]) for k in stage.unrolled]):  # type: ignore[arg-type]
             index = list(whole)
             for k, i in zip(stage.unrolled, at, strict=True):
                 index[k] = fixed(int(i))
