@@ -18,7 +18,8 @@ from ..ir.graph import CONST, Node
 from ..kernels.asm import Val, lanes
 from ..ops.lower import Call, Gather, Index, Ix, Leaf, Map, Reduce, View, Window
 from ..schedule.demand import Element
-from ..schedule.plan import LoopStage, Root
+from ..schedule.guards import behind, find_guard
+from ..schedule.stages import LoopStage, Root
 from .body import ZERO, Body, identity_of, reg_type
 from .reductions import Partial, Reducer, combine
 from .segments import edges
@@ -222,7 +223,7 @@ class LoopEmitter(Reducer):
         else:
             self._place([])
         results = len(self.stage.roots) * len(self.stage.indices)
-        b.plain_products = worthwhile(self.pull, inner, results)
+        b.plain_products = self._guard(inner) is None and worthwhile(self.pull, inner, results)
         b.br(head)
         b.label(head)
         i = b.load("i64", counter)
@@ -283,17 +284,50 @@ class LoopEmitter(Reducer):
         if limit is not None:
             lane = b.lane_index(Ix(axis, 1, 0))
             b.mask = b.icmp("slt", lane, b.splat(limit, self.width))
+        order = self.by_depth[-1] if order is None else order
         self._enter()
-        self._place(self.by_depth[-1] if order is None else order)
+        guard = self._guard(order)
+        if guard is None:
+            self._place(order)
+        else:
+            self._place_guarded(order, guard)
         if careful:
             bad = any_nan(b, [self.value(e) for e in self._results()])
             if bad is not None:
                 good = b.fresh("good")
                 b.cbr(bad, careful, good)
                 b.label(good)
-        self._finish_roots(self.stage.indices)
+        if guard is None:
+            self._finish_roots(self.stage.indices)
         self._leave()
         b.mask, b.width, b.vector_var = None, 1, -1
+
+    def _guard(self, order: Sequence[Element]) -> Element | None:
+        """A condition without which the turn adds nothing, if all it does is add to memory."""
+        for root in self.stage.roots:
+            partial = self.partials.get(root)
+            if partial is None or partial.in_registers or root.node.op.lower.kind != "sum":
+                return None
+        return find_guard(self.pull, order, self._results())
+
+    def _place_guarded(self, order: Sequence[Element], guard: Element) -> None:
+        """The turn, of which most is left out where the guard is false in all lanes."""
+        b = self.b
+        before = behind(self.pull, order, guard)
+        self._place(before)
+        live = self.value(guard)
+        if b.mask is not None:
+            live = b.op("and", *b.join(live, b.mask))
+        some, none = b.fresh("some"), b.fresh("none")
+        b.cbr(b.any_lane(live), some, none)
+        b.label(some)
+        self._enter()
+        early = set(before)
+        self._place([e for e in order if e not in early])
+        self._add_where(live)
+        self._leave()
+        b.br(none)
+        b.label(none)
 
     def _enter(self) -> None:
         self.values.append({})
