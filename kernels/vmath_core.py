@@ -134,12 +134,26 @@ class Body(Asm):
         return acc
 
     def poly(self, x: Val, coefs: Sequence[float], x2: Val | None = None) -> Val:
-        """Sum of ``coefs[j] * x**j``: two Horner chains in x**2, joined by one fma."""
-        if len(coefs) < 5:
+        """Sum of ``coefs[j] * x**j``: pairs, joined in fours, then Horner's rule in x**4.
+
+        Estrin's scheme: its short chains keep both multipliers busy, where Horner's rule
+        waits for the result of each step.
+        """
+        if len(coefs) < 4:
             return self.horner(x, coefs)
         x2 = x2 or self.fmul_exact(x, x)
-        odd, even = self.horner(x2, coefs[1::2]), self.horner(x2, coefs[::2])
-        return self.fma(odd, x, even)
+        pairs = [self.horner(x, coefs[j : j + 2]) for j in range(0, len(coefs), 2)]
+        if len(pairs) < 4:
+            return self.chain(x2, pairs)
+        x4 = self.fmul_exact(x2, x2)
+        return self.chain(x4, [self.chain(x2, pairs[j : j + 2]) for j in range(0, len(pairs), 2)])
+
+    def chain(self, x: Val, terms: Sequence[Val]) -> Val:
+        """Sum of ``terms[j] * x**j`` by Horner's rule."""
+        acc = terms[-1]
+        for term in reversed(terms[:-1]):
+            acc = self.fma(acc, x, term)
+        return acc
 
     def fast_sum(self, x: Val, y: Val) -> tuple[Val, Val]:
         """x + y and its exact error, where |x| >= |y| (Dekker)."""
@@ -155,6 +169,10 @@ class Body(Asm):
         if num_lo is not None:
             rest = self.fadd_exact(rest, num_lo)
         return self.fma(self.fma(back, den_lo, rest), inverse, t)
+
+    def negative(self, x: Val) -> Val:
+        """Is the sign bit of x set: the mask of a blend without a comparison."""
+        return self.icmp("slt", self.bits(x), self.like(self.bits(x), 0))
 
     def minimum(self, x: Val, bound: float) -> Val:
         """min(x, bound), NaN kept."""

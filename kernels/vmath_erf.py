@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from .asm import Val
 from .vmath_core import MAGIC, MAGIC_BITS, MANTISSA, ONE_BITS, Body, vmath
-from .vmath_exp import exp_poly, exp_sum, power, reduce
+from .vmath_exp import LN2_LO, exp_poly, exp_sum, reduce, times_power
 
 ERF = (
     0.1283791670955126,
@@ -105,8 +105,8 @@ def erf(b: Body, x: Val) -> Val:
     z = b.fmul_exact(a, a)
     near = b.fma(b.poly(z, ERF), a, a)
     g, _, w, _ = scaled(b, a, ERF_TAIL, 3.0)
-    t, r, c = reduce(b, b.fneg(z))
-    v = b.fmul_exact(exp_poly(b, r, c), power(b, t, 0))
+    t, n, r = reduce(b, b.fneg(z))
+    v = times_power(b, exp_poly(b, b.fmac(n, -LN2_LO, r)), t)
     far = b.fma(b.fneg(v), b.fmul_exact(g, w), b.like(x, 1.0))
     return b.copysign(b.select(b.test("olt", a, 1.0), near, far), x)
 

@@ -42,6 +42,18 @@ EXPM1 = (
     2.51091516440452e-08,
     2.0924525970340585e-09,
 )  # one degree more: error times r below 2**-61
+LOG1P = (
+    0.6666666666666631,
+    0.4000000000015724,
+    0.28571428547854183,
+    0.22222223969728427,
+    0.18181743924570015,
+    0.1538655993779261,
+    0.1330097332536124,
+    0.12106088694701324,
+    0.08340089679110188,
+    0.17018598758195563,
+)  # (2 atanh(s) - 2s)/(s z) in z = s*s <= 1/9, error times z/2 below 2**-59
 EXP2 = (
     0.6931471805599453,
     0.24022650695910097,
@@ -57,27 +69,17 @@ EXP2 = (
 )  # (2**r - 1)/r on [-1/2, 1/2], error 2**-56
 
 
-def reduce(b: Body, x: Val, low: Val | None = None) -> tuple[Val, Val, Val]:
-    """(t, r, c): the magic sum whose bits hold n, and the remainder of x + low as r + c.
-
-    r = x - n*LN2_HI is exact.
-    """
-    t = b.fmac(x, LOG2E, MAGIC)
-    n = b.addc(t, -MAGIC)
-    c = b.mulc(n, -LN2_LO) if low is None else b.fmac(n, -LN2_LO, low)
-    return t, b.fmac(n, -LN2_HI, x), c
+def reduce(b: Body, x: Val, bias: float = 0.0) -> tuple[Val, Val, Val]:
+    """(t, n, r): the magic sum whose bits hold n + bias, n, and x - n*LN2_HI, exact."""
+    t = b.fmac(x, LOG2E, MAGIC + bias)
+    n = b.addc(t, -(MAGIC + bias))
+    return t, n, b.fmac(n, -LN2_HI, x)
 
 
-def above(b: Body, r: Val, c: Val, coefs: Sequence[float]) -> Val:
-    """exp(r + c) - 1 - r, the small part of the sum."""
-    full = b.fadd_exact(r, c)
-    square = b.fmul_exact(full, full)
-    return b.fma(b.poly(full, coefs, square), square, c)
-
-
-def exp_poly(b: Body, r: Val, c: Val) -> Val:
-    """exp(r + c) for a reduced argument."""
-    return b.addc(b.fadd_exact(r, above(b, r, c, EXP)), 1.0)
+def exp_poly(b: Body, r: Val) -> Val:
+    """exp(r) for a reduced argument."""
+    square = b.fmul_exact(r, r)
+    return b.addc(b.fma(b.poly(r, EXP, square), square, r), 1.0)
 
 
 def power(b: Body, t: Val, offset: int) -> Val:
@@ -85,32 +87,46 @@ def power(b: Body, t: Val, offset: int) -> Val:
     return b.unbits(b.intc("add", b.intc("shl", b.bits(t), 52), ONE_BITS + (offset << 52)))
 
 
+def times_power(b: Body, p: Val, t: Val) -> Val:
+    """p * 2**n for a normal result, n held in the mantissa of the magic sum t."""
+    return b.unbits(b.op("add", b.bits(p), b.intc("shl", b.bits(t), 52)))
+
+
 def scale(b: Body, p: Val, t: Val, half: Val) -> Val:
     """p * 2**n in two steps, 2**h then 2**(n-h), for gradual underflow and for overflow.
 
-    `half` is a magic sum holding h, any integer near n/2.
+    `t` is a magic sum holding n + 1023, `half` one holding h, any integer near n/2.
     """
-    first = b.unbits(b.op("add", b.bits(p), b.intc("shl", b.bits(half), 52)))
     rest = b.intc("shl", b.op("sub", b.bits(t), b.bits(half)), 52)
-    return b.fmul_exact(first, b.unbits(b.intc("add", rest, ONE_BITS)))
+    return b.fmul_exact(times_power(b, p, half), b.unbits(rest))
 
 
 def clamp(b: Body, x: Val, low: float, high: float) -> Val:
     return b.maximum(b.minimum(x, high), low)
 
 
+def exp_near(b: Body, x: Val, low: Val | None = None) -> Val:
+    """exp(x + low) for -746 <= x <= 711 or NaN."""
+    t, n, r = reduce(b, x, 1023.0)
+    if low is not None:
+        r = b.fadd_exact(r, low)
+    p = exp_poly(b, b.fmac(n, -LN2_LO, r))
+    return scale(b, p, t, b.fmac(x, LOG2E / 2, MAGIC))
+
+
 @vmath("exp")
 def exp(b: Body, x: Val) -> Val:
-    x = clamp(b, x, -746.0, 711.0)
-    t, r, c = reduce(b, x)
-    return scale(b, exp_poly(b, r, c), t, b.fmac(x, LOG2E / 2, MAGIC))
+    return exp_near(b, clamp(b, x, -746.0, 711.0))
+
+
+def exp_minus_abs(b: Body, x: Val) -> Val:
+    """exp(-|x|)."""
+    return exp_near(b, b.maximum(b.fneg(b.abs(x)), -746.0))
 
 
 def exp_sum(b: Body, x: Val, low: Val) -> Val:
     """exp(x + low) for a small correction `low` (ignored where exp leaves the range)."""
-    near = clamp(b, x, -746.0, 711.0)
-    t, r, c = reduce(b, near, low)
-    value = scale(b, exp_poly(b, r, c), t, b.fmac(near, LOG2E / 2, MAGIC))
+    value = exp_near(b, clamp(b, x, -746.0, 711.0), low)
     value = b.where(b.test("ogt", x, 710.0), math.inf, value)
     return b.where(b.test("olt", x, -745.5), 0.0, value)
 
@@ -118,16 +134,19 @@ def exp_sum(b: Body, x: Val, low: Val) -> Val:
 @vmath("exp2")
 def exp2(b: Body, x: Val) -> Val:
     x = clamp(b, x, -1076.0, 1025.0)
-    t = b.addc(x, MAGIC)
-    r = b.fsub_exact(x, b.addc(t, -MAGIC))
+    t = b.addc(x, MAGIC + 1023.0)
+    r = b.fsub_exact(x, b.addc(t, -(MAGIC + 1023.0)))
     p = b.fmac(r, b.poly(r, EXP2), 1.0)
     return scale(b, p, t, b.fmac(x, 0.5, MAGIC))
 
 
 def expm1_parts(b: Body, x: Val) -> tuple[Val, Val, Val]:
     """(t, r, q) with exp(x) = 2**n * (1 + r + q), q small."""
-    t, r, c = reduce(b, x)
-    return t, r, above(b, r, c, EXPM1)
+    t, n, r = reduce(b, x)
+    full = b.fmac(n, -LN2_LO, r)
+    square = b.fmul_exact(full, full)
+    q = b.fmac(n, -LN2_LO, b.fmul_exact(b.poly(full, EXPM1, square), square))
+    return t, r, q
 
 
 def expm1_join(b: Body, s: Val, r: Val, q: Val, one: float) -> Val:
@@ -143,35 +162,55 @@ def expm1(b: Body, x: Val) -> Val:
     return b.select(b.test("olt", b.abs(x), 2.0**-54), x, value)
 
 
+def over_plus_one(b: Body, num: Val, x: Val) -> Val:
+    """num/(1 + x), one Newton step with the residual (num - t) - t*x."""
+    inverse = b.fdiv(b.like(x, 1.0), b.addc(x, 1.0))
+    t = b.fmul_exact(num, inverse)
+    rest = b.fma(b.fneg(t), x, b.fsub_exact(num, t))
+    return b.fma(rest, inverse, t)
+
+
 @vmath("tanh")
 def tanh(b: Body, x: Val) -> Val:
-    """e/(e + 2), or 1 - 2/(e + 2) above 1/2, e = expm1(2|x|); rounds to 1 beyond 20."""
+    """h/(h + 1), h = expm1(2|x|)/2; rounds to 1 beyond 20."""
     z = b.minimum(b.abs(x), 20.0)
     t, r, q = expm1_parts(b, b.fadd_exact(z, z))
-    s = power(b, t, 0)
-    num = expm1_join(b, s, r, q, -1.0)
-    den = b.addc(num, 2.0)
-    den_lo = b.fsub_exact(num, b.addc(den, -2.0))
-    big = b.test("ogt", z, 0.549306144334)
-    ratio = b.quotient(b.where(big, -2.0, num), den, den_lo)
-    return b.copysign(b.fadd_exact(ratio, b.where(big, 1.0, 0.0)), x)
+    s = power(b, t, -1)
+    h = expm1_join(b, s, r, q, -0.5)
+    return b.copysign(over_plus_one(b, h, h), x)
 
 
 @vmath("expit")
 def expit(b: Body, x: Val) -> Val:
     """1/(1 + exp(-x)) as e/(1 + e) or 1/(1 + e), e = exp(-|x|): no overflow."""
-    e = exp(b, b.fneg(b.abs(x)))
-    num = b.where(b.test("olt", x, 0.0), e, 1.0)
-    return b.quotient(num, *b.fast_sum(b.like(e, 1.0), e))
+    e = exp_minus_abs(b, x)
+    num = b.select(b.negative(x), e, b.like(e, 1.0))
+    return over_plus_one(b, num, e)
+
+
+def log1p_exp(b: Body, x: Val) -> Val:
+    """log(1 + e) with e = exp(-|x|): e - (e*e/2 - s*(e*e/2 + z*R(z))), s = e/(2 + e)."""
+    e = exp_minus_abs(b, x)
+    s = b.fdiv(e, b.addc(e, 2.0))
+    z = b.fmul_exact(s, s)
+    half = b.fmul_exact(b.mulc(e, 0.5), e)
+    u = b.fmul_exact(s, b.fma(b.poly(z, LOG1P), z, half))
+    return b.fsub_exact(e, b.fsub_exact(half, u))
 
 
 @vmath("softplus")
 def softplus(b: Body, x: Val) -> Val:
     """log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|))."""
-    from .vmath_log import log1p_core
+    return b.fadd_exact(b.maximum(x, 0.0), log1p_exp(b, x))
 
-    tail = log1p_core(b, exp(b, b.fneg(b.abs(x))))
-    return b.fadd_exact(b.where(b.test("olt", x, 0.0), 0.0, x), tail)
+
+@vmath("logaddexp", 2)
+def logaddexp(b: Body, x: Val, y: Val) -> Val:
+    """max(x, y) + log1p(exp(-|x - y|)); equal infinities give themselves."""
+    gap = b.where(b.fcmp("oeq", x, y), 0.0, b.fsub_exact(x, y))
+    # a NaN in either argument is in the gap
+    high = b.select(b.fcmp("ogt", x, y), x, y)
+    return b.fadd_exact(high, log1p_exp(b, gap))
 
 
 @vmath("sinh")
@@ -191,6 +230,7 @@ def sinh(b: Body, x: Val) -> Val:
 @vmath("cosh")
 def cosh(b: Body, x: Val) -> Val:
     """h + 1/(4h), h = exp(|x|)/2."""
-    t, r, c = reduce(b, b.minimum(b.abs(x), 712.0))
-    h = b.mulc(b.fmul_exact(exp_poly(b, r, c), power(b, t, -4)), 8.0)
+    t, n, r = reduce(b, b.minimum(b.abs(x), 712.0))
+    p = exp_poly(b, b.fmac(n, -LN2_LO, r))
+    h = b.mulc(b.fmul_exact(p, power(b, t, -4)), 8.0)
     return b.fadd_exact(h, b.fdiv(b.like(x, 0.25), h))
