@@ -39,29 +39,35 @@ INV_LN10 = (0.4342944819032518, 1.098319650216765e-17)
 LOG10_2 = (0.30102999566383914, 1.42050232272661e-13)  # hi has 12 trailing zero bits
 
 
-def split(b: Body, x: Val) -> tuple[Val, Val, Val]:
+OFFSET = (1024 << 52) - SQRT_HALF_BITS
+
+
+def split(b: Body, x: Val, offset: Val | None = None) -> tuple[Val, Val, Val]:
     """(k as double, bits with k + 1024 above the mantissa, m), x = 2**k * m positive normal.
 
     The offset of 1024 allows a logical shift: AVX2 has no arithmetic one for 64 bits.
     """
-    shifted = b.intc("add", b.bits(x), (1024 << 52) - SQRT_HALF_BITS)
+    i = b.bits(x)
+    shifted = b.op("add", i, offset or b.like(i, OFFSET))
     k = b.intc("or", b.intc("lshr", shifted, 52), MAGIC_BITS)
     kd = b.addc(b.unbits(k), -(MAGIC + 1024.0))
     m = b.unbits(b.intc("add", b.intc("and", shifted, MANTISSA), SQRT_HALF_BITS))
     return kd, shifted, m
 
 
-def normal(b: Body, x: Val) -> tuple[Val, Val]:
-    """(x with subnormals scaled by 2**54, the exponent correction 0 or -54)."""
+def split_any(b: Body, x: Val) -> tuple[Val, Val]:
+    """(k as double, m) of :func:`split` for subnormal x as well: those are scaled by 2**54."""
     small = b.test("olt", x, 2.2250738585072014e-308)
-    return b.select(small, b.mulc(x, 2.0**54), x), b.where(small, -54.0, 0.0)
+    offset = b.where(small, b.like(b.bits(x), OFFSET - (54 << 52)), b.like(b.bits(x), OFFSET))
+    kd, _, m = split(b, b.select(small, b.mulc(x, 2.0**54), x), offset)
+    return kd, m
 
 
 def ends(b: Body, x: Val, value: Val) -> Val:
     """`value`, with the limits of a logarithm at 0, below 0, at infinity and NaN."""
     value = b.select(b.test("olt", x, INF), value, x)
-    bad = b.where(b.test("oeq", x, 0.0), -INF, NAN)
-    return b.select(b.test("ole", x, 0.0), bad, value)
+    value = b.select(b.negative(x), b.like(x, NAN), value)
+    return b.where(b.test("oeq", x, 0.0), -INF, value)
 
 
 def tail(b: Body, f: Val) -> tuple[Val, Val]:
@@ -81,16 +87,13 @@ def finish(b: Body, kd: Val, f: Val) -> Val:
 
 @vmath("log")
 def log(b: Body, x: Val) -> Val:
-    scaled, shift = normal(b, x)
-    kd, _, m = split(b, scaled)
-    return ends(b, x, finish(b, b.fadd_exact(kd, shift), b.addc(m, -1.0)))
+    kd, m = split_any(b, x)
+    return ends(b, x, finish(b, kd, b.addc(m, -1.0)))
 
 
 def log_base(b: Body, x: Val, inv: tuple[float, float], unit: tuple[float, float]) -> Val:
     """k*unit + log(m)*inv, the leading product split exactly."""
-    scaled, shift = normal(b, x)
-    kd, _, m = split(b, scaled)
-    kd = b.fadd_exact(kd, shift)
+    kd, m = split_any(b, x)
     f = b.addc(m, -1.0)
     half, u = tail(b, f)
     hi = b.fsub_exact(f, half)
@@ -133,16 +136,15 @@ def log1p_core(b: Body, x: Val) -> Val:
 def log1p(b: Body, x: Val) -> Val:
     value = log1p_core(b, x)
     value = b.select(b.test("olt", x, INF), value, x)
-    value = b.where(b.test("olt", x, -1.0), NAN, value)
-    value = b.where(b.test("oeq", x, -1.0), -INF, value)
+    u = b.addc(x, 1.0)
+    value = b.select(b.negative(u), b.like(x, NAN), value)
+    value = b.where(b.test("oeq", u, 0.0), -INF, value)
     return b.select(b.test("oeq", x, 0.0), x, value)
 
 
 def log_pair(b: Body, x: Val) -> tuple[Val, Val]:
     """log of positive x as hi + lo, to about 2**-66: atanh series in double-double."""
-    scaled, shift = normal(b, x)
-    kd, _, m = split(b, scaled)
-    kd = b.fadd_exact(kd, shift)
+    kd, m = split_any(b, x)
     f, g = b.addc(m, -1.0), b.addc(m, 1.0)
     g_lo = b.fsub_exact(m, b.addc(g, -1.0))
     r = b.fdiv(b.like(m, 1.0), g)
