@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from .asm import Val
-from .vmath_core import MAGIC, MAGIC_BITS, MANTISSA, SIGN, Body, vmath
+from .vmath_core import MAGIC, MAGIC_BITS, MANTISSA, Body, vmath
 from .vmath_exp import LN2_HI, LN2_LO, exp_sum
 
 SQRT_HALF_BITS = 0x3FE6_A09E_667F_3BCD
@@ -39,18 +39,20 @@ INV_LN10 = (0.4342944819032518, 1.098319650216765e-17)
 LOG10_2 = (0.30102999566383914, 1.42050232272661e-13)  # hi has 12 trailing zero bits
 
 
-OFFSET = (1024 << 52) - SQRT_HALF_BITS
+BIAS = 1100  # makes k + BIAS positive
+OFFSET = (BIAS << 52) - SQRT_HALF_BITS
+TOP = ((BIAS + 1024) << 52) - (1 << 64)  # as a signed integer
 
 
 def split(b: Body, x: Val, offset: Val | None = None) -> tuple[Val, Val, Val]:
-    """(k as double, bits with k + 1024 above the mantissa, m), x = 2**k * m positive normal.
+    """(k as double, bits with k + BIAS above the mantissa, m), x = 2**k * m positive normal.
 
-    The offset of 1024 allows a logical shift: AVX2 has no arithmetic one for 64 bits.
+    The bias allows a logical shift: AVX2 has no arithmetic one for 64 bits.
     """
     i = b.bits(x)
     shifted = b.op("add", i, offset or b.like(i, OFFSET))
     k = b.intc("or", b.intc("lshr", shifted, 52), MAGIC_BITS)
-    kd = b.addc(b.unbits(k), -(MAGIC + 1024.0))
+    kd = b.addc(b.unbits(k), -(MAGIC + BIAS))
     m = b.unbits(b.intc("add", b.intc("and", shifted, MANTISSA), SQRT_HALF_BITS))
     return kd, shifted, m
 
@@ -127,7 +129,7 @@ def log1p_core(b: Body, x: Val) -> Val:
     kd, shifted, m = split(b, u)
     # c * 2**-k, as (c/2) * 2**(1-k), which stays in range for k = 1024
     top = b.intc("and", shifted, ~MANTISSA)
-    scale = b.unbits(b.op("sub", b.like(top, SIGN), top))
+    scale = b.unbits(b.op("sub", b.like(top, TOP), top))
     f = b.fma(b.mulc(c, 0.5), scale, b.addc(m, -1.0))
     return finish(b, kd, f)
 
