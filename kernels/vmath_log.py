@@ -121,17 +121,22 @@ def log10(b: Body, x: Val) -> Val:
     return log_base(b, x, INV_LN10, LOG10_2)
 
 
-def log1p_core(b: Body, x: Val) -> Val:
-    """log(1 + x) for finite x > -1; -0 gives +0."""
-    u = b.addc(x, 1.0)
-    v = b.addc(u, -1.0)  # two-sum: the error of 1 + x is exact
-    c = b.fadd_exact(b.rsubc(1.0, b.fsub_exact(u, v)), b.fsub_exact(x, v))
+def log_sum(b: Body, u: Val, c: Val, more: Val | None = None) -> Val:
+    """log(u + c) + more*ln2 for positive normal u and a small c, |c| <= ulp(u)."""
     kd, shifted, m = split(b, u)
     # c * 2**-k, as (c/2) * 2**(1-k), which stays in range for k = 1024
     top = b.intc("and", shifted, ~MANTISSA)
     scale = b.unbits(b.op("sub", b.like(top, TOP), top))
     f = b.fma(b.mulc(c, 0.5), scale, b.addc(m, -1.0))
-    return finish(b, kd, f)
+    return finish(b, kd if more is None else b.fadd_exact(kd, more), f)
+
+
+def log1p_core(b: Body, x: Val) -> Val:
+    """log(1 + x) for finite x > -1; -0 gives +0."""
+    u = b.addc(x, 1.0)
+    v = b.addc(u, -1.0)  # two-sum: the error of 1 + x is exact
+    c = b.fadd_exact(b.rsubc(1.0, b.fsub_exact(u, v)), b.fsub_exact(x, v))
+    return log_sum(b, u, c)
 
 
 @vmath("log1p")
