@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 
 from .asm import Val
-from .vmath_core import Body, vmath
+from .vmath_core import NORMAL, Body, Pair, vmath
 from .vmath_log import log_sum
 
-TINY = 2.2250738585072014e-308
 LARGE = 2.0**28  # from here on sqrt(x*x + 1) is x, to 2**-57
+HUGE, TINY = Pair(2.0**500, 2.0**60), Pair(2.0**-480, 2.0**-50)
+DOWN, UP = Pair(2.0**-600, 2.0**-80), Pair(2.0**600, 2.0**80)
 
 
 def log1p_pair(b: Body, y: Val, y_lo: Val, x: Val | None = None) -> Val:
@@ -30,7 +31,7 @@ def log1p_pair(b: Body, y: Val, y_lo: Val, x: Val | None = None) -> Val:
     return b.select(b.test("olt", x, math.inf), value, x)
 
 
-@vmath("asinh")
+@vmath("asinh", native=True)
 def asinh(b: Body, x: Val) -> Val:
     """log1p(a + q) with q = sqrt(a*a + 1) - 1 = a*a/(1 + sqrt(a*a + 1)), a = |x|."""
     a = b.abs(x)
@@ -41,20 +42,20 @@ def asinh(b: Body, x: Val) -> Val:
     return b.copysign(log1p_pair(b, *b.fast_sum(near, q), a), x)
 
 
-@vmath("acosh")
+@vmath("acosh", native=True)
 def acosh(b: Body, x: Val) -> Val:
     """log1p(s + t) with t = x - 1, s = sqrt(t*t + 2t)."""
     t = b.addc(b.minimum(x, 2.0 * LARGE), -1.0)
     square = b.fma(t, t, b.fadd_exact(t, t))
     s = b.intrinsic("sqrt", square)
     error = b.fma(b.fneg(s), s, square)
-    error = b.fdiv(error, b.maximum(b.fadd_exact(s, s), TINY))
+    error = b.fdiv(error, b.maximum(b.fadd_exact(s, s), NORMAL))
     y, y_lo = b.fast_sum(s, t)
     value = log1p_pair(b, y, b.fadd_exact(y_lo, error), x)
     return b.where(b.test("olt", x, 1.0), math.nan, value)
 
 
-@vmath("atanh")
+@vmath("atanh", native=True)
 def atanh(b: Body, x: Val) -> Val:
     """log1p(2a/(1 - a))/2, a = |x|, the quotient as a sum of two numbers."""
     a = b.abs(x)
@@ -69,15 +70,15 @@ def atanh(b: Body, x: Val) -> Val:
     return b.copysign(b.where(b.test("ule", a, 1.0), value, math.nan), x)
 
 
-@vmath("hypot", 2)
+@vmath("hypot", 2, native=True)
 def hypot(b: Body, x: Val, y: Val) -> Val:
     """sqrt(x*x + y*y), both scaled by a power of 2 where a square would leave the range."""
     ax, ay = b.abs(x), b.abs(y)
     big = b.fcmp("ogt", ax, ay)
     hi, lo = b.select(big, ax, ay), b.select(big, ay, ax)
-    huge, tiny = b.test("ogt", hi, 2.0**500), b.test("olt", hi, 2.0**-480)
-    down = b.where(huge, 2.0**-600, b.where(tiny, 2.0**600, b.like(hi, 1.0)))
-    up = b.where(huge, 2.0**600, b.where(tiny, 2.0**-600, b.like(hi, 1.0)))
+    huge, tiny = b.test("ogt", hi, HUGE), b.test("olt", hi, TINY)
+    down = b.where(huge, DOWN, b.where(tiny, UP, b.like(hi, 1.0)))
+    up = b.where(huge, UP, b.where(tiny, DOWN, b.like(hi, 1.0)))
     hi, lo = b.fmul_exact(hi, down), b.fmul_exact(lo, down)
     square = b.fmul_exact(hi, hi)
     total = b.fma(lo, lo, square)
