@@ -15,7 +15,14 @@ others in :data:`NAMES` call a scalar C function for each lane.
 
 from __future__ import annotations
 
-from . import vmath_calls, vmath_erf, vmath_exp, vmath_log, vmath_trig  # noqa: F401  (register)
+from . import (  # noqa: F401  (register)
+    vmath_area,
+    vmath_calls,
+    vmath_erf,
+    vmath_exp,
+    vmath_log,
+    vmath_trig,
+)
 from .vmath_core import REGISTRY, VFunc, build, symbol_of
 
 __all__ = ["NAMES", "VFunc", "arity", "function", "symbol_of"]

@@ -8,7 +8,7 @@ from .asm import Val
 from .symbols import LIBM, PREFIX, SPECIAL
 from .vmath_core import Body, vmath
 
-VECTOR = ("sin", "cos", "tan")  # libm names that vmath_trig defines
+VECTOR = ("sin", "cos", "tan")  # libm names that the other modules define
 
 
 def _register(name: str, count: int, *extra: Val) -> None:

@@ -1,8 +1,9 @@
 """The registry and the IR helpers shared by the vector-math modules.
 
-A *builder* writes the body of one function for one vector type, always in double lanes:
-``def exp(b: Body, x: Val) -> Val``.  :func:`vmath` registers it under a name;
-``float`` types are widened to double, computed there, and rounded back.
+A *builder* writes the body of one function for one vector type:
+``def exp(b: Body, x: Val) -> Val``.  :func:`vmath` registers it under a name.  A *native*
+builder writes for double and for float lanes alike: its constants are :class:`Pair` of both.
+The others are written in double lanes; ``float`` arguments are widened and the result rounded.
 """
 
 from __future__ import annotations
@@ -10,15 +11,51 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .asm import Asm, Val, lane, lanes, suffix, vec
 
 PURE = "nounwind willreturn memory(none)"
-MAGIC = 6755399441055744.0  # 1.5 * 2**52: adding it leaves rint(x) in the low mantissa bits
-SIGN = -(1 << 63)
-MANTISSA = (1 << 52) - 1
-ONE_BITS = 0x3FF0_0000_0000_0000
-MAGIC_BITS = 0x4338_0000_0000_0000
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A constant, or a tuple of coefficients, in double and in single precision."""
+
+    double: Any
+    single: Any
+
+    def __neg__(self) -> Pair:
+        return Pair(-self.double, -self.single)
+
+    def __add__(self, other: Pair | float) -> Pair:
+        if isinstance(other, Pair):
+            return Pair(self.double + other.double, self.single + other.single)
+        return Pair(self.double + other, self.single + other)
+
+    def of(self, ty: str) -> Any:
+        """The value for lanes of `ty`."""
+        return self.single if lane(ty) in ("float", "i32") else self.double
+
+
+Number = float | Pair
+
+
+def exponent(k: int) -> Pair:
+    """`k` in the exponent field: added to the bits of x it makes x * 2**k."""
+    return Pair(k << 52, k << 23)
+
+
+FRACTION = Pair(52, 23)  # bits of the mantissa
+MAGIC = Pair(1.5 * 2.0**52, 1.5 * 2.0**23)  # adding it leaves rint(x) in the low mantissa bits
+MAGIC_BITS = Pair(0x4338_0000_0000_0000, 0x4B40_0000)
+SIGN = Pair(-(1 << 63), -(1 << 31))
+MANTISSA = Pair((1 << 52) - 1, (1 << 23) - 1)
+UPPER = Pair(-(1 << 52), -(1 << 23))  # sign and exponent
+ONE_BITS = Pair(1023 << 52, 127 << 23)
+BIAS_OF_ONE = Pair(1023.0, 127.0)
+NORMAL = Pair(2.0**-1022, 2.0**-126)  # least normal number
+EPS = Pair(2.0**-53, 2.0**-24)  # half a unit in the last place of 1
 
 
 @dataclass(frozen=True)
@@ -65,27 +102,32 @@ class Entry:
     builder: Callable[..., Val]
     arity: int
     cold: bool
+    native: bool
 
 
 REGISTRY: dict[str, Entry] = {}
 
 
 def vmath(
-    name: str, arity: int = 1, cold: bool = False
+    name: str, arity: int = 1, cold: bool = False, native: bool = False
 ) -> Callable[[Callable[..., Val]], Callable[..., Val]]:
-    """Register the decorated builder as the vector function `name`."""
+    """Register the decorated builder as the vector function `name`.
+
+    A `native` builder writes for float lanes too.
+    """
 
     def add(builder: Callable[..., Val]) -> Callable[..., Val]:
-        REGISTRY[name] = Entry(builder, arity, cold)
+        REGISTRY[name] = Entry(builder, arity, cold, native)
         return builder
 
     return add
 
 
 class Body(Asm):
-    """An :class:`Asm` for one vector function over double lanes, with its dependencies."""
+    """An :class:`Asm` for one vector function over lanes of `base`, with its dependencies."""
 
-    def __init__(self) -> None:
+    def __init__(self, base: str = "double") -> None:
+        self.base = base
         self.declares: dict[str, None] = {}
         self.requires: dict[tuple[str, str], None] = {}
         self.externals: dict[str, None] = {}
@@ -103,6 +145,11 @@ class Body(Asm):
         self.need(f"declare double @{symbol}({', '.join(a.ty for a in args)}) {PURE}")
         return self.call("double", f"@{symbol}", *args)
 
+    # -- constants ----------------------------------------------------------------
+    def like(self, x: Val, value: Number | bool) -> Val:
+        """The constant `value`, or that one of a pair, of the type of `x`."""
+        return super().like(x, value.of(x.ty) if isinstance(value, Pair) else value)
+
     # -- arithmetic ---------------------------------------------------------------
     def abs(self, x: Val) -> Val:
         return self.intrinsic("fabs", x)
@@ -110,19 +157,19 @@ class Body(Asm):
     def copysign(self, x: Val, sign: Val) -> Val:
         return self.intrinsic("copysign", x, sign)
 
-    def fmac(self, x: Val, y: float | Val, z: float | Val) -> Val:
+    def fmac(self, x: Val, y: Number | Val, z: Number | Val) -> Val:
         """x*y + z in one rounding; `y` and `z` may be Python constants."""
         y = y if isinstance(y, Val) else self.like(x, y)
         z = z if isinstance(z, Val) else self.like(x, z)
         return self.fma(x, y, z)
 
-    def mulc(self, x: Val, y: float) -> Val:
+    def mulc(self, x: Val, y: Number) -> Val:
         return self.fmul_exact(x, self.like(x, y))
 
-    def addc(self, x: Val, y: float) -> Val:
+    def addc(self, x: Val, y: Number) -> Val:
         return self.fadd_exact(x, self.like(x, y))
 
-    def rsubc(self, y: float, x: Val) -> Val:
+    def rsubc(self, y: Number, x: Val) -> Val:
         """y - x."""
         return self.fsub_exact(self.like(x, y), x)
 
@@ -133,13 +180,30 @@ class Body(Asm):
             acc = self.fmac(acc, x, c)
         return acc
 
-    def poly(self, x: Val, coefs: Sequence[float], x2: Val | None = None) -> Val:
-        """Sum of ``coefs[j] * x**j``: two Horner chains in x**2, joined by one fma."""
-        if len(coefs) < 5:
+    def poly(self, x: Val, coefs: Sequence[float] | Pair, x2: Val | None = None) -> Val:
+        """Sum of ``coefs[j] * x**j``: pairs, joined in fours, then Horner's rule in x**4.
+
+        Estrin's scheme: its short chains keep both multipliers busy, where Horner's rule
+        waits for the result of each step.
+        """
+        if isinstance(coefs, Pair):
+            coefs = coefs.of(x.ty)
+        assert not isinstance(coefs, Pair)
+        if len(coefs) < 4:
             return self.horner(x, coefs)
         x2 = x2 or self.fmul_exact(x, x)
-        odd, even = self.horner(x2, coefs[1::2]), self.horner(x2, coefs[::2])
-        return self.fma(odd, x, even)
+        pairs = [self.horner(x, coefs[j : j + 2]) for j in range(0, len(coefs), 2)]
+        if len(pairs) < 4:
+            return self.chain(x2, pairs)
+        x4 = self.fmul_exact(x2, x2)
+        return self.chain(x4, [self.chain(x2, pairs[j : j + 2]) for j in range(0, len(pairs), 2)])
+
+    def chain(self, x: Val, terms: Sequence[Val]) -> Val:
+        """Sum of ``terms[j] * x**j`` by Horner's rule."""
+        acc = terms[-1]
+        for term in reversed(terms[:-1]):
+            acc = self.fma(acc, x, term)
+        return acc
 
     def fast_sum(self, x: Val, y: Val) -> tuple[Val, Val]:
         """x + y and its exact error, where |x| >= |y| (Dekker)."""
@@ -156,36 +220,40 @@ class Body(Asm):
             rest = self.fadd_exact(rest, num_lo)
         return self.fma(self.fma(back, den_lo, rest), inverse, t)
 
-    def minimum(self, x: Val, bound: float) -> Val:
+    def negative(self, x: Val) -> Val:
+        """Is the sign bit of x set: the mask of a blend without a comparison."""
+        return self.icmp("slt", self.bits(x), self.like(self.bits(x), 0))
+
+    def minimum(self, x: Val, bound: Number) -> Val:
         """min(x, bound), NaN kept."""
         c = self.like(x, bound)
         return self.select(self.fcmp("ogt", x, c), c, x)
 
-    def maximum(self, x: Val, bound: float) -> Val:
+    def maximum(self, x: Val, bound: Number) -> Val:
         """max(x, bound), NaN kept."""
         c = self.like(x, bound)
         return self.select(self.fcmp("olt", x, c), c, x)
 
-    def where(self, c: Val, x: Val | float, y: Val | float) -> Val:
+    def where(self, c: Val, x: Val | Number, y: Val | Number) -> Val:
         """select(c, x, y) with Python constants for one of x, y (or doubles for both)."""
         ty = x.ty if isinstance(x, Val) else y.ty if isinstance(y, Val) else ""
-        ty = ty or vec("double", lanes(c.ty))
-        x = x if isinstance(x, Val) else self.const(ty, x)
-        y = y if isinstance(y, Val) else self.const(ty, y)
+        typed = Val(ty or vec(self.base, lanes(c.ty)), "")
+        x = x if isinstance(x, Val) else self.like(typed, x)
+        y = y if isinstance(y, Val) else self.like(typed, y)
         return self.select(c, x, y)
 
-    def test(self, pred: str, x: Val, c: float) -> Val:
+    def test(self, pred: str, x: Val, c: Number) -> Val:
         """Compare with a constant."""
         return self.fcmp(pred, x, self.like(x, c))
 
     # -- bits ---------------------------------------------------------------------
     def bits(self, x: Val) -> Val:
-        return self.cast("bitcast", x, "i64")
+        return self.cast("bitcast", x, "i64" if lane(x.ty) == "double" else "i32")
 
     def unbits(self, x: Val) -> Val:
-        return self.cast("bitcast", x, "double")
+        return self.cast("bitcast", x, "double" if lane(x.ty) == "i64" else "float")
 
-    def intc(self, opcode: str, x: Val, c: int) -> Val:
+    def intc(self, opcode: str, x: Val, c: int | Pair) -> Val:
         """Integer instruction with a constant operand."""
         return self.op(opcode, x, self.like(x, c))
 
@@ -225,10 +293,10 @@ def build(name: str, ty: str) -> VFunc:
     entry = REGISTRY[name]
     if lane(ty) not in ("double", "float"):
         raise TypeError(f"vector math works on double and float lanes, not {ty}")
-    b = Body()
+    b = Body(lane(ty) if entry.native else "double")
     refs = ("%x", "%y", "%z", "%w")[: entry.arity]
     args = [Val(ty, r) for r in refs]
-    if lane(ty) == "float":
+    if lane(ty) == "float" and not entry.native:
         wide = [b.cast("fpext", a, "double") for a in args]
         out = b.cast("fptrunc", entry.builder(b, *wide), "float")
     else:

@@ -11,40 +11,56 @@ import math
 from collections.abc import Sequence
 
 from .asm import Val
-from .vmath_core import MAGIC, MAGIC_BITS, MANTISSA, ONE_BITS, Body, vmath
-from .vmath_exp import exp_poly, exp_sum, power, reduce
+from .vmath_core import (
+    BIAS_OF_ONE,
+    FRACTION,
+    MAGIC,
+    MAGIC_BITS,
+    MANTISSA,
+    ONE_BITS,
+    Body,
+    Pair,
+    vmath,
+)
+from .vmath_exp import LN2_LO, exp_poly, exp_sum, reduce, times_power
 
-ERF = (
-    0.1283791670955126,
-    -0.3761263890318375,
-    0.11283791670954858,
-    -0.02686617064507296,
-    0.005223977624781359,
-    -0.0008548326978764662,
-    0.0001205533103753732,
-    -1.492559351847016e-05,
-    1.6460972950959195e-06,
-    -1.6350026166528987e-07,
-    1.465788340668255e-08,
-    -1.136567035118977e-09,
-    5.945255279554362e-11,
+ERF = Pair(
+    (
+        0.1283791670955126,
+        -0.3761263890318375,
+        0.11283791670954858,
+        -0.02686617064507296,
+        0.005223977624781359,
+        -0.0008548326978764662,
+        0.0001205533103753732,
+        -1.492559351847016e-05,
+        1.6460972950959195e-06,
+        -1.6350026166528987e-07,
+        1.465788340668255e-08,
+        -1.136567035118977e-09,
+        5.945255279554362e-11,
+    ),
+    (0.12837917, -0.37612626, 0.112836, -0.026854444, 0.0051895347, -0.0008020834, 7.889086e-05),
 )  # erf(x)/x - 1 in x*x on [0, 1], relative error 2**-62
-ERF_TAIL = (
-    1.2530080582697294,
-    -0.13562110612458234,
-    -0.04756229435323202,
-    0.12964515870356927,
-    -0.11927366343761563,
-    0.06830802724887076,
-    -0.023770514157081594,
-    0.0025293958077324927,
-    0.001888681255682927,
-    -0.0007799052165135497,
-    -0.00010516951058032677,
-    0.0001256700627606051,
-    5.818999019227324e-06,
-    -2.1288074615984263e-05,
-    -4.905472855947452e-06,
+ERF_TAIL = Pair(
+    (
+        1.2530080582697294,
+        -0.13562110612458234,
+        -0.04756229435323202,
+        0.12964515870356927,
+        -0.11927366343761563,
+        0.06830802724887076,
+        -0.023770514157081594,
+        0.0025293958077324927,
+        0.001888681255682927,
+        -0.0007799052165135497,
+        -0.00010516951058032677,
+        0.0001256700627606051,
+        5.818999019227324e-06,
+        -2.1288074615984263e-05,
+        -4.905472855947452e-06,
+    ),
+    (1.2530088, -0.13559923, -0.04733103, 0.13088247, -0.115693174, 0.07354922, -0.021468075),
 )  # G for K = 3 on [0.98, 6], error of erfc below 2**-57
 ERFC = (
     1.2329951186255526,
@@ -82,11 +98,12 @@ RCBRT = (
 )  # m**(-1/3) on [1, 2], relative error 2**-20
 
 
-def scaled(b: Body, a: Val, coefs: Sequence[float], k: float) -> tuple[Val, Val, Val, Val]:
+def scaled(b: Body, a: Val, table: Pair | Sequence[float], k: float) -> tuple[Val, Val, Val, Val]:
     """(g, g_lo, w, e) with exp(a*a) erfc(a) = (g + g_lo) w (1 + e) for a >= 0.
 
     One division serves both t and 1/(1 + 2a).
     """
+    coefs = table.of(a.ty) if isinstance(table, Pair) else table
     left, right = b.addc(a, k), b.fmac(a, 2.0, 1.0)
     right_lo = b.fmac(a, 2.0, b.rsubc(1.0, right))
     r = b.fdiv(b.like(a, 1.0), b.fmul_exact(left, right))
@@ -98,15 +115,15 @@ def scaled(b: Body, a: Val, coefs: Sequence[float], k: float) -> tuple[Val, Val,
     return g, g_lo, inverse, e
 
 
-@vmath("erf")
+@vmath("erf", native=True)
 def erf(b: Body, x: Val) -> Val:
     """x E(x*x) below 1, 1 - erfc beyond."""
     a = b.minimum(b.abs(x), 6.0)
     z = b.fmul_exact(a, a)
     near = b.fma(b.poly(z, ERF), a, a)
     g, _, w, _ = scaled(b, a, ERF_TAIL, 3.0)
-    t, r, c = reduce(b, b.fneg(z))
-    v = b.fmul_exact(exp_poly(b, r, c), power(b, t, 0))
+    t, n, r = reduce(b, b.fneg(z))
+    v = times_power(b, exp_poly(b, b.fmac(n, -LN2_LO, r)), t)
     far = b.fma(b.fneg(v), b.fmul_exact(g, w), b.like(x, 1.0))
     return b.copysign(b.select(b.test("olt", a, 1.0), near, far), x)
 
@@ -136,7 +153,8 @@ def cbrt(b: Body, x: Val) -> Val:
     i = b.bits(a)
     m = b.unbits(b.intc("or", b.intc("and", i, MANTISSA), ONE_BITS))
     e = b.fsub_exact(
-        b.unbits(b.intc("add", b.intc("lshr", i, 52), MAGIC_BITS)), b.like(a, MAGIC + 1023.0)
+        b.unbits(b.intc("add", b.intc("lshr", i, FRACTION), MAGIC_BITS)),
+        b.like(a, MAGIC + BIAS_OF_ONE),
     )
     t = b.fmac(e, 1.0 / 3.0, MAGIC)
     third = b.addc(t, -MAGIC)
@@ -157,7 +175,7 @@ def cbrt(b: Body, x: Val) -> Val:
     square_lo = b.fma(y, y, b.fneg(square))
     rest = b.fma(b.fneg(y), square_lo, b.fma(b.fneg(y), square, m))
     y = b.fma(b.fmul_exact(rest, b.mulc(r2, 1.0 / 3.0)), one, y)
-    scale = b.unbits(b.intc("add", b.intc("shl", b.bits(t), 52), ONE_BITS))
+    scale = b.unbits(b.intc("add", b.intc("shl", b.bits(t), FRACTION), ONE_BITS))
     y = b.fmul_exact(b.fmul_exact(y, scale), b.where(small, 2.0**-18, one))
     y = b.copysign(y, x)
     plain = b.op("and", b.test("olt", a, math.inf), b.test("ogt", a, 0.0))

@@ -9,27 +9,36 @@ go through libm.  sin and cos share the reduction and both polynomials, so that 
 from __future__ import annotations
 
 from .asm import Val
-from .vmath_core import MAGIC, Body, vmath
+from .vmath_core import MAGIC, Body, Pair, vmath
 
-P1, P2, P3 = 1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33
+P1 = Pair(1.5707963267948966, 1.5707964)
+P2 = Pair(6.123233995736766e-17, -4.371139e-08)
+P3 = Pair(-1.4973849048591698e-33, -1.7151245e-15)
+TOP, NEXT = Pair(63, 31), Pair(62, 30)  # the highest bits
 TWO_OVER_PI = 0.6366197723675814
-LIMIT = 1.0e6
+LIMIT = Pair(1.0e6, 3.0e4)
 PI, PI_LO = 3.141592653589793, 1.2246467991473532e-16
-SIN = (
-    -0.16666666666666632,
-    0.008333333333322418,
-    -0.00019841269829808824,
-    2.7557313691456354e-06,
-    -2.5050757929437523e-08,
-    1.5896779207616766e-10,
+SIN = Pair(
+    (
+        -0.16666666666666632,
+        0.008333333333322418,
+        -0.00019841269829808824,
+        2.7557313691456354e-06,
+        -2.5050757929437523e-08,
+        1.5896779207616766e-10,
+    ),
+    (-0.16666667, 0.008333329, -0.00019839333, 2.7182962e-06),
 )  # (sin r - r)/r**3 in z = r*r, error 2**-58
-COS = (
-    0.04166666666666665,
-    -0.0013888888888882833,
-    2.480158729462234e-05,
-    -2.7557315736484307e-07,
-    2.0875897388917987e-09,
-    -1.1367960992428445e-11,
+COS = Pair(
+    (
+        0.04166666666666665,
+        -0.0013888888888882833,
+        2.480158729462234e-05,
+        -2.7557315736484307e-07,
+        2.0875897388917987e-09,
+        -1.1367960992428445e-11,
+    ),
+    (0.041666646, -0.0013887367, 2.4438375e-05),
 )  # (cos r - 1 + z/2)/z**2, error 2**-62
 ATAN = (
     -0.333333333333332,
@@ -85,24 +94,24 @@ def quadrant(b: Body, a: Val) -> tuple[Val, tuple[Val, Val], tuple[Val, Val]]:
 
 
 def odd_quadrant(b: Body, n: Val) -> Val:
-    return b.icmp("slt", b.intc("shl", n, 63), b.like(n, 0))
+    return b.icmp("slt", b.intc("shl", n, TOP), b.like(n, 0))
 
 
-@vmath("sin")
+@vmath("sin", native=True)
 def sin(b: Body, x: Val) -> Val:
     a = b.abs(x)
     n, s, c = quadrant(b, a)
     value = b.select(odd_quadrant(b, n), b.fadd_exact(*c), b.fadd_exact(*s))
-    sign = b.op("xor", b.intc("shl", n, 62), b.bits(x))
+    sign = b.op("xor", b.intc("shl", n, NEXT), b.bits(x))
     return b.guarded(b.test("ogt", a, LIMIT), b.xor_sign(value, sign), "sin.libm", x)
 
 
-@vmath("cos")
+@vmath("cos", native=True)
 def cos(b: Body, x: Val) -> Val:
     a = b.abs(x)
     n, s, c = quadrant(b, a)
     value = b.select(odd_quadrant(b, n), b.fadd_exact(*s), b.fadd_exact(*c))
-    sign = b.intc("shl", b.intc("add", n, 1), 62)
+    sign = b.intc("shl", b.intc("add", n, 1), NEXT)
     return b.guarded(b.test("ogt", a, LIMIT), b.xor_sign(value, sign), "cos.libm", x)
 
 
@@ -115,7 +124,7 @@ def tan(b: Body, x: Val) -> Val:
     num, num_lo = b.select(odd, c, s), b.select(odd, c_lo, s_lo)
     den, den_lo = b.select(odd, s, c), b.select(odd, s_lo, c_lo)
     value = b.quotient(num, den, den_lo, num_lo)
-    sign = b.op("xor", b.intc("shl", n, 63), b.bits(x))
+    sign = b.op("xor", b.intc("shl", n, TOP), b.bits(x))
     return b.guarded(b.test("ogt", a, LIMIT), b.xor_sign(value, sign), "tan.libm", x)
 
 

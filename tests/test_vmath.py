@@ -130,6 +130,10 @@ UNARY = {
     "asin": (mp.asin, np.arcsin, 1.7, ARC),
     "acos": (mp.acos, np.arccos, 1.2, ARC),
     "atan": (mp.atan, np.arctan, 1.2, [log_spread(1e-310, 1e300), flat(-4, 4)]),
+    "asinh": (mp.asinh, np.arcsinh, 1.6, [log_spread(1e-310, 1e308), flat(-2, 2), TINY]),
+    "acosh": (mp.acosh, np.arccosh, 1.7, [
+        log_spread(1e-16, 1e300, sign=False, around=1.0), flat(1, 4), flat(1, 1.1)]),
+    "atanh": (mp.atanh, np.arctanh, 1.6, ARC),
     "erf": (mp.erf, sp.erf, 1.0, [flat(-6, 6), flat(0.5, 2), TINY]),
     "erfc": (mp.erfc, None, 2.0, [flat(-6, 6), flat(0, 27.2), flat(-1, 2), TINY]),
     "cbrt": (lambda x: mp.sign(x) * mp.cbrt(abs(x)), np.cbrt, 0.6,
@@ -141,6 +145,15 @@ BINARY = {
         (flat(0.5, 2), flat(-1000, 1000)),
         (NEAR_ONE, log_spread(1, 6000)),
         (flat(-10, -0.1), lambda r: np.round(r.uniform(-90, 90, POINTS))),
+    ]),
+    "hypot": (mp.hypot, np.hypot, 1.2, [
+        (log_spread(1e-320, 1e308), log_spread(1e-320, 1e308)),
+        (flat(-1, 1), flat(-1, 1)),
+        (log_spread(1e-318, 1e-300), log_spread(1e-318, 1e-300)),
+    ]),
+    "logaddexp": (lambda x, y: mp.log(mp.exp(x) + mp.exp(y)), np.logaddexp, 2.0, [
+        (flat(0, 700), flat(0, 700)),
+        (flat(0.1, 3), flat(0.1, 3)),
     ]),
     "atan2": (mp.atan2, np.arctan2, 2.0, [
         (log_spread(1e-300, 1e300), log_spread(1e-300, 1e300)),
@@ -194,14 +207,70 @@ def test_widths_agree(name: str) -> None:
     np.testing.assert_array_equal(compiled(name, "double", 8)(*points), want)
 
 
-@pytest.mark.parametrize("name", [*UNARY, *BINARY])
-def test_float(name: str) -> None:
-    """Single precision is the double result, rounded."""
+NATIVE = (
+    "exp exp2 expm1 tanh expit softplus log log1p sin cos asinh acosh atanh erf pow hypot logaddexp"
+)
+# exp and log stay below one unit in single precision too
+FLOAT_BOUND = {"exp": 1.0, "log": 1.0, "sin": 1.0, "cos": 1.0}
+
+
+def single_points(name: str) -> tuple[np.ndarray, ...]:
+    """The points of `name` in single precision; those beyond its range become infinities."""
     points, _ = samples(name)
+    r = np.random.default_rng(1)
+    more = [np.concatenate([r.uniform(-4, 4, 2000), r.uniform(-110, 90, 2000)]) for _ in points]
     with np.errstate(all="ignore"):
-        single = tuple(p.astype(np.float32) for p in points)
+        return tuple(
+            np.concatenate([p, m]).astype(np.float32) for p, m in zip(points, more, strict=True)
+        )
+
+
+@pytest.mark.parametrize("name", [n for n in [*UNARY, *BINARY] if n not in NATIVE.split()])
+def test_float_rounded(name: str) -> None:
+    """Single precision is the double result, rounded."""
+    single = single_points(name)
+    with np.errstate(all="ignore"):
         want = compiled(name, "double", 4)(*(p.astype(np.float64) for p in single))
         np.testing.assert_array_equal(compiled(name, "float", 8)(*single), want.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", NATIVE.split())
+def test_float_native(name: str) -> None:
+    """Polynomials of single precision against the double function, which mpmath vouches for."""
+    points = single_points(name)
+    if name == "logaddexp":  # a small sum of large terms cancels whatever the accuracy
+        points = tuple(np.abs(p) for p in points)
+    got = compiled(name, "float", 8)(*points).astype(np.float64)
+    exact = compiled(name, "double", 4)(*(p.astype(np.float64) for p in points))
+    with np.errstate(all="ignore"):
+        rounded = exact.astype(np.float32)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(exact))
+    inside = np.isfinite(rounded) & np.isfinite(got)
+    # between the largest float and infinity either may be the result
+    edge = np.isfinite(rounded) != np.isfinite(got)
+    assert np.all(np.abs(exact[edge & ~np.isnan(exact)]) > 3.4028234e38)
+    np.testing.assert_array_equal(got[~inside & ~edge], rounded[~inside & ~edge])
+    errors = np.abs(got[inside] - exact[inside]) / np.spacing(np.abs(rounded[inside]))
+    assert np.max(errors) <= FLOAT_BOUND.get(name, 2.0), points[0][inside][np.argmax(errors)]
+
+
+@pytest.mark.parametrize("name", NATIVE.split())
+def test_float_special_values(name: str) -> None:
+    with np.errstate(all="ignore"):
+        special = SPECIAL.astype(np.float32)
+        special = np.concatenate([special, np.float32([88.72, 88.73, -103.9, -104, 1e-45, 2e-38])])
+        points = (special,)
+        if name in BINARY:
+            points = tuple(np.array(list(itertools.product(special, special))).T)
+        exact = compiled(name, "double", 4)(*(p.astype(np.float64) for p in points))
+        want = exact.astype(np.float32)
+        got = compiled(name, "float", 8)(*points)
+    plain = np.isfinite(want) & (want != 0)
+    np.testing.assert_array_equal(got[~plain], want[~plain])
+    zero = want == 0
+    np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+    error = np.abs(got[plain].astype(np.float64) - exact[plain])
+    assert np.all(error <= 2 * np.spacing(np.abs(want[plain])))
 
 
 @pytest.mark.parametrize("name", [n for n in [*UNARY, *BINARY] if {**UNARY, **BINARY}[n][1]])
@@ -231,7 +300,6 @@ def test_expit_and_erfc_ends() -> None:
 
 
 CALLS = {
-    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "hypot": np.hypot,
     "fmod": np.fmod, "gammaln": sp.gammaln, "digamma": sp.digamma, "erfinv": sp.erfinv,
     "ndtr": sp.ndtr, "ndtri": sp.ndtri, "log_ndtr": sp.log_ndtr, "gammainc": sp.gammainc,
     "gammaincc": sp.gammaincc, "betainc": sp.betainc, "jv": sp.jv, "yv": sp.yv, "iv": sp.iv,
@@ -243,8 +311,6 @@ CALLS = {
 def test_scalar_calls(name: str) -> None:
     r = rng()
     points = tuple(r.uniform(0.05, 0.95, 37) for _ in range(vmath.arity(name)))
-    if name == "acosh":
-        points = (1 + points[0],)
     got = compiled(name, "double", 4)(*points)
     np.testing.assert_allclose(got, CALLS[name](*points), rtol=1e-14)
 

@@ -275,14 +275,6 @@ def _logaddexp_impl(x: Any, y: Any) -> Any:
     return np.logaddexp(x, y)
 
 
-def _logaddexp_body(b: Any, x: Any, y: Any) -> Any:
-    """max + log1p(exp(-|x - y|)), with equal infinities giving themselves."""
-    high = b.maximum(x, y)
-    gap = b.fneg(b.fabs(b.fsub(x, y)))
-    gap = b.select(b.fcmp("oeq", x, y), b.like(x, 0.0), gap)
-    return b.fadd(high, b.math("log1p", b.math("exp", gap)))
-
-
 def _share(x: Node, y: Node) -> Node:
     """exp(x - logaddexp(x, y)) = expit(x - y); of two infinities halves, of two minus
     infinities (no terms at all) nothing."""
@@ -293,7 +285,7 @@ def _share(x: Node, y: Node) -> Node:
 logaddexp = elementwise(
     "logaddexp",
     _logaddexp_impl,
-    _logaddexp_body,
+    "logaddexp",
     d=(lambda ans, x, y: _share(x, y), lambda ans, x, y: _share(y, x)),
     cost=40,
 )
