@@ -32,6 +32,7 @@ class Case:
     slow: tuple[str, ...] = ()  # rivals left out of the short run
     note: str = ""
     name: str = ""  # the size as the tables show it; made from `size` when empty
+    memory: bool = False  # the peak of temporary memory is measured too
     small: Size | None = None  # a size for the tests, where the workload's own does not fit
 
     @property
