@@ -40,6 +40,10 @@ def measure(workload: Workload, case: Case, name: str, seconds: float) -> dict[s
     }
     if seconds:
         record["steady"] = steady(partial(call, *args), seconds)._asdict()
+        if name in workload.values:
+            value = workload.values[name](case)
+            workload.check_value(case, args, value(*args))
+            record["value"] = steady(partial(value, *args), seconds)._asdict()
     return record
 
 

@@ -108,7 +108,7 @@ def cases(full: bool, pattern: str) -> Iterator[tuple[str, int, Case]]:
     """What a run consists of."""
     for work in WORKLOADS.values():
         for index, case in enumerate(work.cases):
-            label = f"{work.name}-{case.quantity}-{case.size}-{case.threads}"
+            label = f"{work.name}-{case.quantity}-{case.label}-{case.threads}"
             if (full or not case.full_only) and pattern in label:
                 yield work.name, index, case
 
@@ -154,7 +154,7 @@ def run(
             "workload": workload,
             "title": work.title,
             "quantity": case.quantity,
-            "size": case.size,
+            "size": case.label,
             "threads": case.threads,
             "note": case.note,
             "rivals": {},
@@ -163,7 +163,7 @@ def run(
             if rival not in work.rivals or rival in missing or not case.takes(rival, full):
                 continue
             python = pytensor if rival == "PyTensor" and pytensor else sys.executable
-            tell(f"{workload} {case.quantity} {case.size}, {case.threads} thread(s): {rival}")
+            tell(f"{workload} {case.quantity} {case.label}, {case.threads} thread(s): {rival}")
             record = measure(python, workload, index, rival, 1.5 if full else 0.3)
             if record.get("note", "").startswith("not installed"):
                 missing[rival] = record["note"]

@@ -19,7 +19,7 @@ from perf.workloads import WORKLOADS
 
 HERE = ("numgrad", "NumPy", "Numba")  # the rivals that every environment has
 SMALL = [
-    pytest.param(work, replace(case, size=work.small), id=f"{work.name}-{case.quantity}-{index}")
+    pytest.param(work, work.small_case(case), id=f"{work.name}-{case.quantity}-{index}")
     for work in WORKLOADS.values()
     for index, case in enumerate(work.cases)
 ]
@@ -36,6 +36,14 @@ def test_implementation_agrees_with_the_reference(work: Workload, case: Case, ri
     work.check(case, args, result)
     for a, b in zip(args, before, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(("work", "case"), SMALL)
+def test_value_alone_agrees_with_the_reference(work: Workload, case: Case) -> None:
+    args = work.make(case.size)
+    for name in HERE:
+        if name in work.values:
+            work.check_value(case, args, work.values[name](case)(*args))
 
 
 @pytest.mark.parametrize(
