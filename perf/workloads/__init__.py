@@ -1,7 +1,15 @@
 """The workloads, one file each."""
 
 from perf.workload import Workload
-from perf.workloads import black_scholes, chain, expsum, logistic, rosenbrock
+from perf.workloads import (
+    black_scholes,
+    chain,
+    expsum,
+    logistic,
+    lstm,
+    ode,
+    rosenbrock,
+)
 
 WORKLOADS: dict[str, Workload] = {
     work.name: work
@@ -11,5 +19,7 @@ WORKLOADS: dict[str, Workload] = {
         expsum.work,
         chain.work,
         black_scholes.work,
+        ode.work,
+        lstm.work,
     )
 }
