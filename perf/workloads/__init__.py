@@ -2,6 +2,7 @@
 
 from perf.workload import Workload
 from perf.workloads import (
+    ba,
     black_scholes,
     chain,
     expsum,
@@ -21,5 +22,6 @@ WORKLOADS: dict[str, Workload] = {
         black_scholes.work,
         ode.work,
         lstm.work,
+        ba.work,
     )
 }

@@ -98,7 +98,7 @@ work = Workload(
     "lstm",
     "LSTM with diagonal weights (100000 x layers + characters)",
     [
-        Case("gradient", size(2, 32), slow=("PyTorch",)),
+        Case("gradient", size(2, 8), slow=("PyTorch",)),
         Case("gradient", size(2, 1024), slow=("PyTorch",)),
         Case("gradient", size(4, 1024), slow=("PyTorch",), full_only=True),
         Case("gradient", size(2, 4096), slow=("PyTorch",), full_only=True),
@@ -145,11 +145,11 @@ def _(case: Case) -> Call:
             return (total + np.sum(following * y), tuple(new)), None
 
         carry = 0.0, tuple((state[2 * i], state[2 * i + 1]) for i in range(layers))
-        if characters > 32:
-            carry, _ = ng.scan(step, carry, (text[:-1], text[1:]))
-        else:
+        if characters <= 8:
             for t in range(characters - 1):
                 carry, _ = step(carry, (text[t], text[t + 1]))
+        else:
+            carry, _ = ng.scan(step, carry, (text[:-1], text[1:]))
         return -carry[0] / ((characters - 1) * BITS)
 
     return ng.grad(loss, argnums=(0, 1))

@@ -102,11 +102,11 @@ def _(case: Case) -> Call:
             return y + h * (k1 + 2 * k2 + 2 * k3 + k4) / 6
 
         y = np.zeros_like(x)
-        if steps > 20 and hasattr(ng, "fori_loop"):
-            y = ng.fori_loop(0, steps, lambda i, y: step(y), y)
-        else:
+        if steps <= 10:
             for _ in range(steps):
                 y = step(y)
+        else:
+            y = ng.fori_loop(0, steps, lambda _, y: step(y), y)
         return y[-1]
 
     grad = ng.grad(last_state)
