@@ -6,6 +6,7 @@ from perf.workloads import (
     black_scholes,
     chain,
     expsum,
+    ht,
     logistic,
     lstm,
     ode,
@@ -23,5 +24,7 @@ WORKLOADS: dict[str, Workload] = {
         ode.work,
         lstm.work,
         ba.work,
+        ht.simple,
+        ht.complicated,
     )
 }

@@ -121,8 +121,9 @@ def _(case: Case) -> Call:
 def _(case: Case) -> Call:
     import numgrad as ng
 
-    def error(cam: Any, X: Any, w: Any, feature: Any) -> Any:
-        r, Xo = cam[:3], X - cam[3:6]
+    def error(r: Any, C: Any, optics: Any, X: Any, w: Any, feature: Any) -> Any:
+        f, centre, k1, k2 = optics[0], optics[1:3], optics[3], optics[4]
+        Xo = X - C
         square = np.sum(r * r)
         angle = np.sqrt(np.where(square > 0.0, square, 1.0))
         axis = r / angle
@@ -131,15 +132,16 @@ def _(case: Case) -> Call:
         Xc = np.where(square > 0.0, turned, Xo + np.cross(r, Xo))
         p = Xc[:2] / Xc[2]
         rho = np.sum(p * p)
-        p = p * (1.0 + cam[9] * rho + cam[10] * rho**2)
-        return w * (cam[6] * p + cam[7:9] - feature)
+        p = p * (1.0 + k1 * rho + k2 * rho**2)
+        return w * (f * p + centre - feature)
 
-    blocks = ng.vmap(ng.jacobian(error, argnums=(0, 1, 2)))
+    blocks = ng.vmap(ng.jacobian(error, argnums=(0, 1, 2, 3, 4)))
 
     @ng.differentiable
     def jacobian(cameras: Any, points: Any, w: Any, seen_by: Any, seen: Any, features: Any) -> Any:
-        by_camera, by_point, by_weight = blocks(cameras[seen_by], points[seen], w, features)
-        rows = np.concatenate([by_camera, by_point, by_weight[:, :, None]], axis=2)
+        cam, X = cameras[seen_by], points[seen]
+        *by, by_w = blocks(cam[:, :3], cam[:, 3:6], cam[:, 6:11], X, w, features)
+        rows = np.concatenate([*by, by_w[:, :, None]], axis=2)
         return np.concatenate([rows.reshape(-1), -2.0 * w])
 
     return lambda *args: (jacobian(*args),)
@@ -150,8 +152,9 @@ def _(case: Case) -> Call:
     import jax
     import jax.numpy as jnp
 
-    def error(cam: Any, X: Any, w: Any, feature: Any) -> Any:
-        r, Xo = cam[:3], X - cam[3:6]
+    def error(r: Any, C: Any, optics: Any, X: Any, w: Any, feature: Any) -> Any:
+        f, centre, k1, k2 = optics[0], optics[1:3], optics[3], optics[4]
+        Xo = X - C
         square = jnp.sum(r * r)
         angle = jnp.sqrt(jnp.where(square > 0.0, square, 1.0))
         axis = r / angle
@@ -160,15 +163,16 @@ def _(case: Case) -> Call:
         Xc = jnp.where(square > 0.0, turned, Xo + jnp.cross(r, Xo))
         p = Xc[:2] / Xc[2]
         rho = jnp.sum(p * p)
-        p = p * (1.0 + cam[9] * rho + cam[10] * rho**2)
-        return w * (cam[6] * p + cam[7:9] - feature)
+        p = p * (1.0 + k1 * rho + k2 * rho**2)
+        return w * (f * p + centre - feature)
 
-    blocks = jax.vmap(jax.jacrev(error, argnums=(0, 1, 2)))
+    blocks = jax.vmap(jax.jacrev(error, argnums=(0, 1, 2, 3, 4)))
 
     @jax.jit
     def jacobian(cameras: Any, points: Any, w: Any, seen_by: Any, seen: Any, features: Any) -> Any:
-        by_camera, by_point, by_weight = blocks(cameras[seen_by], points[seen], w, features)
-        rows = jnp.concatenate([by_camera, by_point, by_weight[:, :, None]], axis=2)
+        cam, X = cameras[seen_by], points[seen]
+        *by, by_w = blocks(cam[:, :3], cam[:, 3:6], cam[:, 6:11], X, w, features)
+        rows = jnp.concatenate([*by, by_w[:, :, None]], axis=2)
         return jnp.concatenate([rows.reshape(-1), -2.0 * w])
 
     return lambda *args: (np.asarray(jacobian(*args)),)
@@ -178,8 +182,9 @@ def _(case: Case) -> Call:
 def _(case: Case) -> Call:
     import torch
 
-    def error(cam: Any, X: Any, w: Any, feature: Any) -> Any:
-        r, Xo = cam[:3], X - cam[3:6]
+    def error(r: Any, C: Any, optics: Any, X: Any, w: Any, feature: Any) -> Any:
+        f, centre, k1, k2 = optics[0], optics[1:3], optics[3], optics[4]
+        Xo = X - C
         square = (r * r).sum()
         angle = torch.sqrt(torch.where(square > 0.0, square, 1.0))
         axis = r / angle
@@ -189,15 +194,16 @@ def _(case: Case) -> Call:
         Xc = torch.where(square > 0.0, turned, Xo + torch.linalg.cross(r, Xo))
         p = Xc[:2] / Xc[2]
         rho = (p * p).sum()
-        p = p * (1.0 + cam[9] * rho + cam[10] * rho**2)
-        return w * (cam[6] * p + cam[7:9] - feature)
+        p = p * (1.0 + k1 * rho + k2 * rho**2)
+        return w * (f * p + centre - feature)
 
-    blocks = torch.func.vmap(torch.func.jacrev(error, argnums=(0, 1, 2)))
+    blocks = torch.func.vmap(torch.func.jacrev(error, argnums=(0, 1, 2, 3, 4)))
 
     def call(*args: np.ndarray) -> Arrays:
         cameras, points, w, seen_by, seen, features = map(torch.from_numpy, args)
-        by_camera, by_point, by_weight = blocks(cameras[seen_by], points[seen], w, features)
-        rows = torch.cat([by_camera, by_point, by_weight[:, :, None]], dim=2)
+        cam, X = cameras[seen_by], points[seen]
+        *by, by_w = blocks(cam[:, :3], cam[:, 3:6], cam[:, 6:11], X, w, features)
+        rows = torch.cat([*by, by_w[:, :, None]], dim=2)
         return (torch.cat([rows.reshape(-1), -2.0 * w]).numpy(),)
 
     return call
