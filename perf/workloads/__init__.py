@@ -10,7 +10,9 @@ from perf.workloads import (
     logistic,
     lstm,
     ode,
+    particle,
     rosenbrock,
+    saddle,
 )
 
 WORKLOADS: dict[str, Workload] = {
@@ -26,5 +28,7 @@ WORKLOADS: dict[str, Workload] = {
         ba.work,
         ht.simple,
         ht.complicated,
+        particle.work,
+        saddle.work,
     )
 }

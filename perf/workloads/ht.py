@@ -152,7 +152,7 @@ def _(case: Case) -> Call:
 
     @ng.differentiable
     def jacobian(*args: Any) -> Any:
-        return by_theta(*args).reshape(-1, 26)
+        return by_theta(*args).reshape(-1, args[0].size)
 
     return lambda *args: (jacobian(*args),)
 
@@ -175,7 +175,9 @@ def _(case: Case) -> Call:
             along_us(theta, us, *rest, np.zeros_like(us) + direction)[1].reshape(-1, 1)
             for direction in np.eye(2)
         ]
-        return np.concatenate([*columns, by_theta(theta, us, *rest).reshape(-1, 26)], axis=1)
+        return np.concatenate(
+            [*columns, by_theta(theta, us, *rest).reshape(-1, theta.size)], axis=1
+        )
 
     return lambda *args: (jacobian(*args),)
 
