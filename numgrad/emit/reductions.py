@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -167,6 +168,28 @@ class Reducer(Access):
             b.br(skip)
             b.label(skip)
 
+    # -- reductions over axes that are written out -----------------------------------------
+    def _within_a_turn(self, root: Root) -> bool:
+        """Whether no loop runs over what is reduced."""
+        reduced = root.node.params["axes"]
+        return bool(self.loops) and not any(k in reduced for k in self.loops)
+
+    def _store_total(self, root: Root, indices: Sequence[Index]) -> None:
+        """Combine the values of one turn and store the results."""
+        b, partial = self.b, self.partials[root]
+        b.node = root.node
+        dtype, wide = root.node.dtype, accumulator_dtype(root)
+        kind = root.node.op.lower.kind
+        totals: dict[Index, Val] = {}
+        for index in indices:
+            value = self.value(Element(root.source, index, frozenset()))
+            value = b.convert_to(b.real(value, dtype), dtype, wide)
+            kept = tuple(ix if k in partial.kept else Ix(-1, 0, 0) for k, ix in enumerate(index))
+            totals[kept] = combine(b, kind, totals[kept], value) if kept in totals else value
+        for kept, total in totals.items():
+            position, step = self._linear(root.node.shape, kept)
+            self._write(root.node, position, step, b.convert_to(total, wide, dtype))
+
     # -- register accumulators --------------------------------------------------------
     def _static_part(self, partial: Partial, index: Index) -> tuple:
         """Which accumulator: the kept axes that are written out."""
@@ -183,7 +206,7 @@ class Reducer(Access):
         found = []
         for root, partial in self.partials.items():
             kept_loops = sum(1 for k in self.loops if k in partial.kept)
-            if partial.in_registers and kept_loops == depth:
+            if partial.in_registers and kept_loops == depth and not self._within_a_turn(root):
                 found.append((root, partial))
         return found
 

@@ -324,10 +324,13 @@ class Scheduler:
             stage.collapsed = len(live) > 1 and self._collapsible(stage, whole)
             if stage.collapsed or len(live) < 2:
                 return
-            tail, points = [], 1
+            tail: list[int] = []
+            points = 1
             for k in reversed(live[1:]):
                 d = domain[k]
-                if not isinstance(d, int) or d > UNROLL or points * d > WRITTEN_OUT:
+                if not isinstance(d, int) or points * d > (
+                    WRITTEN_OUT if d <= UNROLL else STRAIGHT
+                ):
                     break
                 points *= d
                 tail.insert(0, k)
@@ -440,7 +443,14 @@ class Scheduler:
         old, new = node.args[0].shape, node.shape
         stretched = [k for k, (o, n) in enumerate(zip(old, new, strict=True)) if o != n]
         kept = [k for k, d in enumerate(old) if d != 1]
-        return not kept or min(stretched, default=0) > max(kept)
+        if not kept or min(stretched, default=0) > max(kept):
+            return True
+        # all inner axes are short: they are written out, and copies share their elements
+        inner = product(new[min(stretched) :])
+        long = [k for k in kept if not isinstance(old[k], int)]
+        return bool(
+            isinstance(inner, int) and inner <= STRAIGHT and long and min(stretched) > max(long)
+        )
 
     def _subtree_costs(self) -> dict[Node, float]:
         """Cost of computing a node from what is stored (shared parts counted repeatedly)."""

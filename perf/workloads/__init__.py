@@ -2,17 +2,23 @@
 
 from perf.workload import Workload
 from perf.workloads import (
+    ba,
     black_scholes,
     chain,
     det,
     expsum,
     gmm,
+    ht,
     kmeans,
     llsq,
     logistic,
     lse,
+    lstm,
     mlp,
+    ode,
+    particle,
     rosenbrock,
+    saddle,
 )
 
 WORKLOADS: dict[str, Workload] = {
@@ -29,5 +35,12 @@ WORKLOADS: dict[str, Workload] = {
         gmm.work,
         kmeans.work,
         det.work,
+        ode.work,
+        lstm.work,
+        ba.work,
+        ht.simple,
+        ht.complicated,
+        particle.work,
+        saddle.work,
     )
 }
