@@ -399,6 +399,9 @@ class LoopEmitter(Reducer):
     def _finish_roots(self, indices: Sequence[Index]) -> None:
         """Store or accumulate what one iteration has computed."""
         for root in self.stage.roots:
+            if root.reduce and self._ends_each_turn(root):
+                self._reduce_turn(root, indices)
+                continue
             for index in indices:
                 value = self.value(Element(root.source, index, frozenset()))
                 if root.reduce:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from ..ir.dims import DimLike
 from ..kernels.asm import Val, lanes, vec
 from ..ops.lower import Index, Ix
+from ..schedule.demand import Element
 from ..schedule.plan import LoopStage, Root
 from .body import ZERO, Body, identity_of, mem_type, reg_type
 from .memory import Access
@@ -91,6 +93,29 @@ class Reducer(Access):
         position, step = self._linear(root.node.shape, kept)
         position = b.iop("add", position, self._slot_offset(root, partial))
         self._update(root, position, step, value, kind, wide)
+
+    def _ends_each_turn(self, root: Root) -> bool:
+        """The reduced axes are all written out: one turn of the loops has the whole result."""
+        partial = self.partials[root]
+        return (
+            partial.in_registers and all(k in partial.kept for k in self.loops) and bool(self.loops)
+        )
+
+    def _reduce_turn(self, root: Root, indices: Sequence[Index]) -> None:
+        """Join the elements that one turn has made, and store the results."""
+        b, partial = self.b, self.partials[root]
+        wide, kind = accumulator_dtype(root), root.node.op.lower.kind
+        totals: dict[Index, Val] = {}
+        for index in indices:
+            b.node = root.node
+            value = b.real(self.value(Element(root.source, index, frozenset())), root.node.dtype)
+            value = b.convert_to(value, root.node.dtype, wide)
+            kept = tuple(ix if k in partial.kept else Ix(-1, 0, 0) for k, ix in enumerate(index))
+            old = totals.get(kept)
+            totals[kept] = value if old is None else combine(b, kind, old, value)
+        for kept, total in totals.items():
+            position, step = self._linear(root.node.shape, kept)
+            self._write(root.node, position, step, b.convert_to(total, wide, root.node.dtype))
 
     def _slot_offset(self, root: Root, partial: Partial) -> Val:
         b = self.b

@@ -19,7 +19,9 @@ from ..ir.dims import DimLike, Shape, product
 from ..ir.graph import CONST, INPUT, Graph, Node
 from ..ops.lower import Call, Gather, Index, Ix, Leaf, Map, Reduce, View, Window, fixed
 from .demand import NO_WINDOW, Decide, Element, MustStore, Pull
+
 from .segments import Interior, find_interior
+from .small import write_out
 
 UNROLL = 8  # static extents up to this are unrolled into scalars
 STRAIGHT = 32  # a static domain of at most this many points needs no loop
@@ -191,6 +193,8 @@ def is_scalar_program(graph: Graph) -> bool:
         lower = node.op.lower
         if isinstance(lower, Gather) and node.args[0].op is not INPUT:
             return False  # a computed position needs its operand in memory
+        if isinstance(lower, Call) and lower.terms is None:
+            return False  # only the routine makes it
         if isinstance(lower, (Reduce, Call)):
             read = [_small(a.shape) for a in node.args]
             if None in read:
@@ -273,7 +277,9 @@ class Scheduler:
         """What a buffer routine reads from memory."""
         if node.op.name == "matmul":
             return [blas_operand(a).base for a in node.args]
-        return [a for a in node.args if a.op is not CONST]
+        lower = node.op.lower
+        read = node.args if lower.reads is None else [node.args[i] for i in lower.reads]
+        return [a for a in read if a.op is not CONST]
 
     # grouping
     def _levels(self) -> dict[Node, int]:
@@ -535,4 +541,4 @@ class Scheduler:
 
 def schedule(graph: Graph) -> Plan:
     """Plan the stages and the memory of `graph`."""
-    return Scheduler(graph).run()
+    return Scheduler(write_out(graph)).run()
