@@ -19,7 +19,6 @@ from ..ir.dims import DimLike, Shape, product
 from ..ir.graph import CONST, INPUT, Graph, Node
 from ..ops.lower import Call, Gather, Index, Ix, Leaf, Map, Reduce, View, Window, fixed
 from .demand import NO_WINDOW, Decide, Element, MustStore, Pull
-
 from .segments import Interior, find_interior
 from .small import write_out
 
