@@ -86,6 +86,42 @@ def _one_product(
     )
 
 
+def _gram(b: Body, node: Node, pointer: Pointer) -> None:
+    """One syrk per matrix, then the other triangle by copying."""
+    (x,) = node.args
+    view = blas_operand(x)
+    n, k = x.shape[-2:]
+    out = Strided(node, 0, contiguous(node.shape), node.shape)
+    prefix = "ng_d" if node.dtype == np.float64 else "ng_s"
+    ty, size = mem_type(node.dtype), node.dtype.itemsize
+    one, zero = b.const(ty, 1.0), b.const(ty, 0.0)
+    lead, by_rows = _leading(view)
+    rows = b.dim(n)
+
+    def product_at(at: list[Val]) -> None:
+        source, target = (address(b, v, at, pointer) for v in (view, out))
+        # Fortran's upper triangle is the lower one by rows
+        mode = "T" if by_rows else "N"
+        fortran(
+            b, prefix + "syrk", "U", mode, rows, b.dim(k), one, source, b.dim(lead), zero, target,
+            rows,
+        )  # fmt: skip
+
+        def row(i: Val) -> None:
+            start = b.iop("mul", i, rows)
+
+            def copy(j: Val) -> None:
+                value = b.load(ty, b.gep(ty, target, b.iop("add", start, j)), size)
+                place = b.iop("add", b.iop("mul", j, rows), i)
+                b.store(value, b.gep(ty, target, place), size)
+
+            b.loop(i, copy)
+
+        b.loop(rows, row)
+
+    each(b, node.shape[:-2], [], product_at)
+
+
 def _leading(view: Strided) -> tuple[DimLike, bool]:
     """Leading dimension, and whether rows are contiguous (else columns are)."""
     rows, cols = view.shape[-2:]
@@ -206,6 +242,7 @@ def _unslice(b: Body, node: Node, pointer: Pointer) -> None:
 _ROUTINES = {
     **lapack.ROUTINES,
     "matmul": _matmul,
+    "gram": _gram,
     "recurrence": _recurrence,
     "scatter_add": _scatter_add,
     "unslice": _unslice,

@@ -19,6 +19,7 @@ from ..ir.dims import DimLike, Shape, product
 from ..ir.graph import CONST, INPUT, Graph, Node
 from ..ops.lower import Call, Gather, Index, Ix, Leaf, Map, Reduce, View, Window, fixed
 from .demand import NO_WINDOW, Decide, Element, MustStore, Pull
+from .products import improve_products
 from .segments import Interior, find_interior
 from .small import write_out
 
@@ -274,7 +275,7 @@ class Scheduler:
     @staticmethod
     def _operands(node: Node) -> list[Node]:
         """What a buffer routine reads from memory."""
-        if node.op.name == "matmul":
+        if node.op.name in ("matmul", "gram"):
             return [blas_operand(a).base for a in node.args]
         lower = node.op.lower
         read = node.args if lower.reads is None else [node.args[i] for i in lower.reads]
@@ -540,4 +541,4 @@ class Scheduler:
 
 def schedule(graph: Graph) -> Plan:
     """Plan the stages and the memory of `graph`."""
-    return Scheduler(write_out(graph)).run()
+    return Scheduler(write_out(improve_products(graph))).run()
