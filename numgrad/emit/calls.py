@@ -239,6 +239,8 @@ def _unslice(b: Body, node: Node, pointer: Pointer) -> None:
     each(b, x.shape, [], place)
 
 
+BLAS_OPS = frozenset({"matmul", "gram", *lapack.ROUTINES})
+
 _ROUTINES = {
     **lapack.ROUTINES,
     "matmul": _matmul,

@@ -20,9 +20,9 @@ from ..kernels import vmath
 from ..kernels.asm import Val
 from ..ops.lower import Map
 from ..schedule.plan import CallStage, LoopStage, Plan, Root
-from . import table as tb
+from . import blas_threads, table as tb
 from .body import Body, identity_of, mem_type
-from .calls import emit_call
+from .calls import BLAS_OPS, emit_call
 from .loops import LoopEmitter
 from .reductions import Partial, accumulator_dtype, classify, combine
 
@@ -216,6 +216,12 @@ class ModuleEmitter:
             slots += [p.slot_pointer for p in partials.values() if p.slot_pointer >= 0]
         for slot in slots:  # prep has left the offset there
             b.store_slot(slot, b.gep("i8", workspace, b.load_slot(slot)))
+        library = any(
+            isinstance(s, CallStage) and s.node.op.name in BLAS_OPS for s in self.plan.stages
+        )
+        if library:
+            self.functions.append(blas_threads.TEXT)
+            b.raw(f"  call void {blas_threads.ENTER}(ptr %tab)")
         for at, stage in enumerate(self.plan.stages):
             if isinstance(stage, CallStage):
                 self._outlined(b, f"c{at}", self._call, stage.node)
@@ -229,6 +235,8 @@ class ModuleEmitter:
             for p in self.partials[at].values():
                 if p.slots and p.in_registers:
                     self._combine(b, at, stage, p)
+        if library:
+            b.raw(f"  call void {blas_threads.LEAVE}(ptr %tab)")
         if self.plan.copies:
             b.raw(f"  call void @{self.name}.copies(ptr %tab)")
         self._add(f"void @{self.name}.run(ptr %tab) {ONCE}", b, "  ret void")
