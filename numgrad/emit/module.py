@@ -20,7 +20,8 @@ from ..kernels import vmath
 from ..kernels.asm import Val
 from ..ops.lower import Map
 from ..schedule.plan import CallStage, LoopStage, Plan, Root
-from . import blas_threads, table as tb
+from ..schedule.products import is_small_product
+from . import blas_threads, small_gemm, table as tb
 from .body import Body, identity_of, mem_type
 from .calls import BLAS_OPS, emit_call
 from .loops import LoopEmitter
@@ -82,6 +83,7 @@ class ModuleEmitter:
         self.int_symbols = int_symbols
         self.guards = guards
         self.width = vector_width(plan, native_bytes)
+        self.native_bytes = native_bytes
         self.table = tb.Table(plan.graph)
         self.declares: dict[str, str] = {}
         self.math: dict[tuple[str, str], int] = {}
@@ -102,6 +104,9 @@ class ModuleEmitter:
                 self.rows_slots[at] = self.table.take()
                 self.count_slots[at] = self.table.take()
                 self.partials[at] = self._partials(stage)
+            elif is_small_product(stage.node):
+                self.rows_slots[at] = self.table.take()
+                self.count_slots[at] = self.table.take()
 
     def _symbols(self) -> list[int]:
         found: set[int] = set(self.int_symbols.values())
@@ -147,6 +152,8 @@ class ModuleEmitter:
         for at, stage in enumerate(self.plan.stages):
             if isinstance(stage, LoopStage):
                 self._emit_stage(at, stage)
+            elif at in self.rows_slots:
+                self._emit_product(at, stage.node)
         self._emit_copies()
         self._emit_run()
         self._emit_prep()
@@ -193,6 +200,18 @@ class ModuleEmitter:
         header = f"internal void @{self.name}.s{at}(ptr %tab, i64 %chunk) nounwind"
         self._add(header, b, "  ret void")
 
+    def _emit_product(self, at: int, node: Node) -> None:
+        """A small product is cut into chunks as a loop nest is."""
+        b = self._body()
+        units = b.dim(small_gemm.chunk_units(node)[0])
+        rows = b.load_slot(self.rows_slots[at])
+        lo = b.iop("mul", Val("i64", "%chunk"), rows)
+        end = b.iop("add", lo, rows)
+        hi = b.select(b.icmp("slt", end, units), end, units)
+        small_gemm.small_products(b, node, self._buffer(b), self.native_bytes, lo, hi)
+        header = f"internal void @{self.name}.s{at}(ptr %tab, i64 %chunk) nounwind"
+        self._add(header, b, "  ret void")
+
     def _emit_copies(self) -> None:
         """Outputs that repeat an input or another output."""
         b = self._body()
@@ -217,13 +236,17 @@ class ModuleEmitter:
         for slot in slots:  # prep has left the offset there
             b.store_slot(slot, b.gep("i8", workspace, b.load_slot(slot)))
         library = any(
-            isinstance(s, CallStage) and s.node.op.name in BLAS_OPS for s in self.plan.stages
+            isinstance(s, CallStage) and s.node.op.name in BLAS_OPS and at not in self.rows_slots
+            for at, s in enumerate(self.plan.stages)
         )
         if library:
             self.functions.append(blas_threads.TEXT)
             b.raw(f"  call void {blas_threads.ENTER}(ptr %tab)")
         for at, stage in enumerate(self.plan.stages):
             if isinstance(stage, CallStage):
+                if at in self.rows_slots:
+                    self._run_chunks(b, at)
+                    continue
                 self._outlined(b, f"c{at}", self._call, stage.node)
                 continue
             arrays = [p for p in self.partials[at].values() if p.slots and not p.in_registers]
@@ -391,7 +414,10 @@ class ModuleEmitter:
         for slot, size in zip(self.temp_slots, self.plan.slots, strict=True):
             reserve(slot, b.dim(size))
         for at, stage in enumerate(self.plan.stages):
-            if not isinstance(stage, LoopStage):
+            if isinstance(stage, CallStage):
+                if at in self.rows_slots:
+                    elements = self._product_chunks(b, at, stage.node)
+                    work = b.select(b.icmp("sgt", elements, work), elements, work)
                 continue
             count, elements = self._chunks(b, at, stage)
             work = b.select(b.icmp("sgt", elements, work), elements, work)
@@ -402,6 +428,18 @@ class ModuleEmitter:
                 reserve(partial.slot_pointer, b.iop("mul", count, b.dim(each)))
         b.store_slot(tb.BYTES, total)
         b.store_slot(tb.WORK, work)
+
+    def _product_chunks(self, b: Body, at: int, node: Node) -> Val:
+        """As `_chunks`, for a small product; returns the number of multiplications."""
+        units, each = (b.dim(d) for d in small_gemm.chunk_units(node))
+        one = b.i64(1)
+        each = b.select(b.icmp("slt", each, one), one, each)
+        per = b.op("sdiv", b.i64(CHUNK_WORK), each)
+        per = b.select(b.icmp("slt", per, one), one, per)
+        count = b.op("sdiv", b.iop("sub", b.iop("add", units, per), one), per)
+        b.store_slot(self.rows_slots[at], per)
+        b.store_slot(self.count_slots[at], count)
+        return b.iop("mul", units, each)
 
     def _chunks(self, b: Body, at: int, stage: LoopStage) -> tuple[Val, Val]:
         """Rows per chunk and number of chunks: functions of the lengths alone."""

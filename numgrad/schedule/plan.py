@@ -19,7 +19,7 @@ from ..ir.dims import DimLike, Shape, product
 from ..ir.graph import CONST, INPUT, Graph, Node
 from ..ops.lower import Call, Gather, Index, Ix, Leaf, Map, Reduce, View, Window, fixed
 from .demand import NO_WINDOW, Decide, Element, MustStore, Pull
-from .products import improve_products
+from .products import improve_products, is_written_out
 from .segments import Interior, find_interior
 from .small import write_out
 
@@ -220,8 +220,7 @@ def _unrollable(node: Node) -> bool:
         # a reduction of everything is a result of its own, not part of a larger loop
         return n is not None and n <= UNROLL and product(node.shape) != 1
     if isinstance(lower, Call) and node.op.name == "matmul":
-        k = node.args[0].shape[-1]
-        return isinstance(k, int) and k <= UNROLL
+        return is_written_out(node)
     return False
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..ir.dims import product
 from ..ir.graph import CONST, Graph, Node, rebuild
 from ..ops import elementwise as ew, linalg as la, shape as sh
 
+LARGEST = 64  # elements of the second factor of a small product
 UNROLL = 8  # contractions up to this are written out, see plan.UNROLL
 
 
@@ -44,9 +46,30 @@ def improve_products(graph: Graph) -> Graph:
     return Graph(graph.inputs, outputs, graph.names)
 
 
-def _is_call(node: Node) -> bool:
+def is_small_product(node: Node) -> bool:
+    """A product that has a routine of its own: a static second factor of few elements.
+
+    Smaller ones yet are written out in the loops that use them, which saves passes over memory.
+    """
+    if node.op.name != "matmul" or node.dtype.kind != "f":
+        return False
+    n = node.shape[-2]
+    k, m = node.args[1].shape[-2:]
+    if not isinstance(k, int) or not isinstance(m, int) or m == 1:
+        return False
+    if product(node.shape[:-2]) == 1:
+        return not isinstance(n, int) and 32 < k * m <= LARGEST
+    return isinstance(n, int) and 27 < n * k * m <= LARGEST * UNROLL and k * m <= LARGEST
+
+
+def is_written_out(node: Node) -> bool:
+    """A product that is part of the loops that use it."""
     k = node.args[0].shape[-1]
-    return not (isinstance(k, int) and k <= UNROLL)
+    return isinstance(k, int) and k <= UNROLL and not is_small_product(node)
+
+
+def _is_call(node: Node) -> bool:
+    return not is_written_out(node)
 
 
 def _swaps(node: Node) -> bool:
