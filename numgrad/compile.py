@@ -16,13 +16,14 @@ import llvmlite
 import numpy as np
 
 from .cache import source_fingerprint
+from .emit import table as tb
 from .emit.module import Emitted, emit_module
 from .errors import IndexOutOfBoundsError
 from .ir.dims import DimLike
 from .ir.graph import Graph
 from .ir.printer import canonical_text
 from .reference import bind_dims, evaluate
-from .runtime import engine, entry
+from .runtime import blas, engine, entry
 from .runtime.entry import BAD_INDEX, MISS, ArgSpec
 from .schedule.plan import Plan, schedule
 from .schedule.stages import LoopStage
@@ -135,6 +136,7 @@ def load(
     """
     loaded = engine.Loaded(code, header["externals"])
     template = np.zeros(header["table_size"], np.int64)
+    template[tb.BLAS], template[tb.BLAS_LIMIT] = blas.limit(header["externals"])
     slots = header["input_slots"]
     for x, slot in zip(constants, slots[len(args) :], strict=True):
         template[slot] = x.ctypes.data

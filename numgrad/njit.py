@@ -16,7 +16,7 @@ from .emit.module import emit_module
 from .errors import NjitError
 from .function import Compiled, Variant
 from .kernels import symbols
-from .runtime import engine
+from .runtime import blas, engine
 from .schedule.plan import schedule
 
 if TYPE_CHECKING:
@@ -119,6 +119,8 @@ def make_dispatcher(variant: Variant, label: str) -> Callable[..., Any]:
     args = [f"a{i}" for i in range(len(variant.args))]
     numba_types: list[Any] = []
     body = [f"tab = np.empty({emitted.table_size}, np.int64)", f"tab[{tb.DRIVER}] = 0"]
+    state, count = blas.limit(emitted.externals, inside=True)
+    body += [f"tab[{tb.BLAS}] = {state}", f"tab[{tb.BLAS_LIMIT}] = {count}"]
     keep = []
     for i, (spec, slot) in enumerate(zip(variant.args, emitted.input_slots, strict=False)):
         dtype = numba.from_dtype(spec.dtype)

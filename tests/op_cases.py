@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import scipy.special as sc
+from factor_references import lower_factor, packed_lu, solved, solved_triangular, value_of_matrix
 
 from numgrad.ops import OPS
 
@@ -19,13 +20,15 @@ Domain = tuple
 F8, F4, I8, I4, BOOL = (np.dtype(t) for t in ("f8", "f4", "i8", "i4", "?"))
 
 # domains: ("real", lo, hi), ("signed", lo, hi) with a random sign, ("int", lo, hi) excluding hi,
-# ("whole", lo, hi) whole numbers as floats, ("ranked", gap) all different, ("bool",)
+# ("whole", lo, hi) whole numbers as floats, ("ranked", gap) all different, ("bool",),
+# ("square",) matrices far from singular, ("definite",) symmetric and positive definite
 WIDE = ("real", -2.0, 2.0)
 APART = ("signed", 0.2, 2.0)
 POSITIVE = ("real", 0.3, 3.0)
 UNIT = ("real", 0.1, 0.9)
 INNER = ("signed", 0.1, 0.8)
 FLAG = ("bool",)
+SQUARE = ("square",)
 RANKED = ("ranked", 0.1)
 
 
@@ -60,6 +63,8 @@ class Case:
         Least distance between the first two arguments.
     flat : bool
         The derivative is zero by definition.
+    build : callable
+        Makes the node from the arguments, where that takes more than the op itself.
     rtol, rtol32 : float
         Of values against `ref`, and of anything in float32 against float64.
     """
@@ -72,6 +77,7 @@ class Case:
     gap: float = 0.0
     flat: bool = False
     variants: tuple[Variant, ...] = ()
+    build: Callable[..., Any] | None = None
     rtol: float = 1e-13
     rtol32: float = 1e-5
     drtol: float = 1e-8
@@ -200,6 +206,57 @@ LEAF = (F8, F4, I8)
 def leaf(ref: Callable[..., Any], *params: dict[str, Any], dtypes: tuple = LEAF) -> Case:
     return Case(ref, (), dtypes=dtypes, variants=tuple(Variant((), p) for p in params))
 
+
+def from_factors(name: str) -> Callable[..., Any]:
+    """The op of a matrix and of its factors, as a function of the matrix."""
+    return lambda a, *rest, **params: OPS[name](a, OPS["lu"](a), *rest, **params)
+
+
+SIZES = (((3, 3), (3, 2)), ((9, 9), (9, 1)), ((5, 2, 2), (5, 2, 3)), ((3, 6, 6), (3, 6, 4)))
+ORDERS = [{"trans": False}, {"trans": True}] * 2
+SIDES = [
+    {"lower": lower, "trans": trans, "unit": unit}
+    for lower, trans, unit in (
+        (True, False, False),
+        (False, True, False),
+        (True, True, True),
+        (False, False, True),
+    )
+]
+FACTOR_CASES = {
+    "lu": Case(packed_lu, (SQUARE,), flat=True, variants=rows((((5, 5),), {}), (((3, 7, 7),), {}))),
+    "lu_value": Case(
+        value_of_matrix,
+        (SQUARE,),
+        True,
+        variants=rows(
+            (((6, 6),), {"kind": "det"}),
+            (((6, 6),), {"kind": "log"}),
+            (((3, 5, 5),), {"kind": "det"}),
+            (((3, 5, 5),), {"kind": "log"}),
+        ),
+        build=from_factors("lu_value"),
+    ),
+    "solve": Case(
+        solved,
+        (SQUARE, WIDE),
+        True,
+        variants=rows(*zip(SIZES, ORDERS, strict=True)),
+        build=from_factors("solve"),
+    ),
+    "solve_triangular": Case(
+        solved_triangular,
+        (SQUARE, WIDE),
+        True,
+        variants=rows(*zip(SIZES, SIDES, strict=True)),
+    ),
+    "cholesky": Case(
+        lower_factor,
+        (("definite",),),
+        True,
+        variants=rows(*[((shapes[0],), {}) for shapes in SIZES]),
+    ),
+}
 
 CASES: dict[str, Case] = {
     # arithmetic
@@ -392,6 +449,13 @@ CASES: dict[str, Case] = {
             (((200, 2, 2), (200, 2, 2)), {}),
         ),
     ),
+    "gram": Case(
+        lambda a: np.matmul(a, np.swapaxes(a, -1, -2)),
+        (WIDE,),
+        True,
+        variants=rows((((3, 5),), {}), (((2, 12, 7),), {}), (((40, 30),), {})),
+    ),
+    **FACTOR_CASES,
     # reductions
     "reduce_sum": Case(reduction(np.sum), (WIDE,), True, variants=AXES + EMPTY),
     "reduce_max": Case(reduction(np.max), (RANKED,), False, variants=AXES),
@@ -475,6 +539,11 @@ def draw(rng: np.random.Generator, domain: Domain, shape: tuple, dtype: np.dtype
     if kind == "ranked":
         order = rng.permutation(int(np.prod(shape)))
         return (domain[1] * order).reshape(shape).astype(dtype)
+    if kind in ("square", "definite"):
+        matrix = rng.uniform(-1, 1, shape) + 2 * np.eye(shape[-1])
+        if kind == "definite":
+            matrix = matrix @ np.swapaxes(matrix, -1, -2) + np.eye(shape[-1])
+        return matrix.astype(dtype)
     values = rng.uniform(domain[1], domain[2], shape)
     if kind == "signed":
         values = values * rng.choice([-1.0, 1.0], shape)

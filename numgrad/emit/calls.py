@@ -1,8 +1,6 @@
-"""Buffer routines: BLAS products, recurrences, scatter-add and strided placement."""
+"""Buffer routines: BLAS and LAPACK, recurrences, scatter-add and strided placement."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -10,18 +8,14 @@ from ..ir.dims import DimLike, product
 from ..ir.graph import CONST, Node
 from ..kernels.asm import Val
 from ..schedule.plan import Strided, blas_operand, contiguous
+from . import lapack
 from .body import Body, mem_type, reg_type
-
-Pointer = Callable[[Node], Val]
+from .fortran import Pointer, address, each, fortran, zero_fill, zero_fill_range
 
 
 def emit_call(b: Body, node: Node, pointer: Pointer) -> None:
     """Emit the routine that makes `node`; `pointer` gives a node's buffer address."""
     _ROUTINES[node.op.lower.name](b, node, pointer)
-
-
-def zero_fill(b: Body, node: Node, pointer: Pointer) -> None:
-    zero_fill_range(b, node, pointer(node), product(node.shape))
 
 
 # -- matmul --------------------------------------------------------------------------
@@ -36,26 +30,7 @@ def _matmul(b: Body, node: Node, pointer: Pointer) -> None:
     a_view, b_view = (blas_operand(x) for x in node.args)
     out = Strided(node, 0, contiguous(node.shape), node.shape)
     batch = node.shape[:-2]
-    _each(b, batch, [], lambda at: _one_product(b, node, a_view, b_view, out, at, pointer))
-
-
-def _each(
-    b: Body, shape: Sequence[DimLike], at: list[Val], body: Callable[[list[Val]], None]
-) -> None:
-    """Nested loops over `shape`."""
-    if not shape:
-        body(at)
-    elif shape[0] == 1:
-        _each(b, shape[1:], [*at, b.i64(0)], body)
-    else:
-        b.loop(b.dim(shape[0]), lambda i: _each(b, shape[1:], [*at, i], body))
-
-
-def _address(b: Body, view: Strided, at: list[Val], pointer: Pointer) -> Val:
-    position = b.dim(view.offset)
-    for i, s in zip(at, view.strides, strict=False):
-        position = b.iop("add", position, b.iop("mul", i, b.dim(s)))
-    return b.gep(mem_type(view.base.dtype), pointer(view.base), position)
+    each(b, batch, [], lambda at: _one_product(b, node, a_view, b_view, out, at, pointer))
 
 
 def _one_product(
@@ -64,7 +39,7 @@ def _one_product(
     prefix = "ng_d" if node.dtype == np.float64 else "ng_s"
     n, k = a.shape[-2:]
     m = c.shape[-1]
-    pa, pc, po = (_address(b, v, at, pointer) for v in (a, c, out))
+    pa, pc, po = (address(b, v, at, pointer) for v in (a, c, out))
     one, zero = b.const(reg_type(node.dtype), 1.0), b.const(reg_type(node.dtype), 0.0)
     if m == 1 or n == 1:
         matrix, pm = (a, pa) if m == 1 else (c, pc)
@@ -77,7 +52,7 @@ def _one_product(
         transposed = by_rows if m == 1 else not by_rows
         # gemv leaves its result alone when the contracted length is 0
         zero_fill_range(b, node, po, m if n == 1 else n)
-        _fortran(
+        fortran(
             b,
             prefix + "gemv",
             "T" if transposed else "N",
@@ -94,7 +69,7 @@ def _one_product(
         return
     lead_c, c_rows = _leading(c)
     lead_a, a_rows = _leading(a)
-    _fortran(
+    fortran(
         b,
         prefix + "gemm",
         "N" if c_rows else "T",
@@ -111,11 +86,40 @@ def _one_product(
     )
 
 
-def zero_fill_range(b: Body, node: Node, at: Val, count: DimLike) -> None:
-    """`count` zeros of the dtype of `node`, from `at` on."""
-    size = b.iop("mul", b.dim(count), b.i64(node.dtype.itemsize))
-    b.need("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-    b.raw(f"  call void @llvm.memset.p0.i64(ptr {at.ref}, i8 0, i64 {size.ref}, i1 false)")
+def _gram(b: Body, node: Node, pointer: Pointer) -> None:
+    """One syrk per matrix, then the other triangle by copying."""
+    (x,) = node.args
+    view = blas_operand(x)
+    n, k = x.shape[-2:]
+    out = Strided(node, 0, contiguous(node.shape), node.shape)
+    prefix = "ng_d" if node.dtype == np.float64 else "ng_s"
+    ty, size = mem_type(node.dtype), node.dtype.itemsize
+    one, zero = b.const(ty, 1.0), b.const(ty, 0.0)
+    lead, by_rows = _leading(view)
+    rows = b.dim(n)
+
+    def product_at(at: list[Val]) -> None:
+        source, target = (address(b, v, at, pointer) for v in (view, out))
+        # Fortran's upper triangle is the lower one by rows
+        mode = "T" if by_rows else "N"
+        fortran(
+            b, prefix + "syrk", "U", mode, rows, b.dim(k), one, source, b.dim(lead), zero, target,
+            rows,
+        )  # fmt: skip
+
+        def row(i: Val) -> None:
+            start = b.iop("mul", i, rows)
+
+            def copy(j: Val) -> None:
+                value = b.load(ty, b.gep(ty, target, b.iop("add", start, j)), size)
+                place = b.iop("add", b.iop("mul", j, rows), i)
+                b.store(value, b.gep(ty, target, place), size)
+
+            b.loop(i, copy)
+
+        b.loop(rows, row)
+
+    each(b, node.shape[:-2], [], product_at)
 
 
 def _leading(view: Strided) -> tuple[DimLike, bool]:
@@ -126,28 +130,6 @@ def _leading(view: Strided) -> tuple[DimLike, bool]:
         # a single row may carry any stride: BLAS wants at least the row's length
         return (cols if rows == 1 else s0), True
     return (rows if cols == 1 else s1), False
-
-
-def _fortran(b: Body, symbol: str, *args: Val | str) -> None:
-    """Call a Fortran routine: every argument by address, integers as 32 bits."""
-    addresses = []
-    for x in args:
-        cell = Val("ptr", "%" + b.fresh("arg"))
-        if isinstance(x, str):
-            b.allocas.append(f"  {cell.ref} = alloca i8")
-            b.store(Val("i8", str(ord(x))), cell, 1)
-        elif x.ty == "ptr":
-            cell = x
-        elif x.ty == "i64":
-            b.allocas.append(f"  {cell.ref} = alloca i32")
-            small = Val("i32", x.ref) if x.ref[0] != "%" else b.cast("trunc", x, "i32")
-            b.store(small, cell, 4)
-        else:
-            b.allocas.append(f"  {cell.ref} = alloca {x.ty}")
-            b.store(x, cell)
-        addresses.append(cell)
-    b.need(f"declare void @{symbol}({', '.join(['ptr'] * len(addresses))})")
-    b.call_void(f"@{symbol}", *addresses)
 
 
 # -- recurrence ----------------------------------------------------------------------
@@ -254,11 +236,15 @@ def _unslice(b: Body, node: Node, pointer: Pointer) -> None:
             value = b.load(ty, b.gep(ty, pointer(x), frm), node.dtype.itemsize)
         b.store(value, b.gep(ty, pointer(node), to), node.dtype.itemsize)
 
-    _each(b, x.shape, [], place)
+    each(b, x.shape, [], place)
 
+
+BLAS_OPS = frozenset({"matmul", "gram", *lapack.ROUTINES})
 
 _ROUTINES = {
+    **lapack.ROUTINES,
     "matmul": _matmul,
+    "gram": _gram,
     "recurrence": _recurrence,
     "scatter_add": _scatter_add,
     "unslice": _unslice,

@@ -468,8 +468,8 @@ class LoopEmitter(Reducer):
     def _finish_roots(self, indices: Sequence[Index]) -> None:
         """Store or accumulate what one iteration has computed."""
         for root in self.stage.roots:
-            if root.reduce and self._within_a_turn(root):
-                self._store_total(root, indices)
+            if root.reduce and self._ends_each_turn(root):
+                self._reduce_turn(root, indices)
                 continue
             for index in indices:
                 value = self.value(Element(root.source, index, frozenset()))

@@ -21,10 +21,11 @@ from ..kernels.asm import Val
 from ..ops.lower import Map
 from ..schedule.bands import rows
 from ..schedule.plan import Plan
+from ..schedule.products import is_small_product
 from ..schedule.stages import CallStage, LoopStage, Root
-from . import table as tb
+from . import blas_threads, small_gemm, table as tb
 from .body import Body, identity_of, mem_type
-from .calls import emit_call
+from .calls import BLAS_OPS, emit_call
 from .loops import LoopEmitter
 from .reductions import Partial, accumulator_dtype, classify, combine
 
@@ -84,6 +85,7 @@ class ModuleEmitter:
         self.int_symbols = int_symbols
         self.guards = guards
         self.width = vector_width(plan, native_bytes)
+        self.native_bytes = native_bytes
         self.table = tb.Table(plan.graph)
         self.declares: dict[str, str] = {}
         self.math: dict[tuple[str, str], int] = {}
@@ -104,6 +106,9 @@ class ModuleEmitter:
                 self.rows_slots[at] = self.table.take()
                 self.count_slots[at] = self.table.take()
                 self.partials[at] = self._partials(stage)
+            elif is_small_product(stage.node):
+                self.rows_slots[at] = self.table.take()
+                self.count_slots[at] = self.table.take()
 
     def _symbols(self) -> list[int]:
         found: set[int] = set(self.int_symbols.values())
@@ -149,6 +154,8 @@ class ModuleEmitter:
         for at, stage in enumerate(self.plan.stages):
             if isinstance(stage, LoopStage):
                 self._emit_stage(at, stage)
+            elif at in self.rows_slots:
+                self._emit_product(at, stage.node)
         self._emit_copies()
         self._emit_run()
         self._emit_prep()
@@ -195,6 +202,18 @@ class ModuleEmitter:
         header = f"internal void @{self.name}.s{at}(ptr %tab, i64 %chunk) nounwind"
         self._add(header, b, "  ret void")
 
+    def _emit_product(self, at: int, node: Node) -> None:
+        """A small product is cut into chunks as a loop nest is."""
+        b = self._body()
+        units = b.dim(small_gemm.chunk_units(node)[0])
+        rows = b.load_slot(self.rows_slots[at])
+        lo = b.iop("mul", Val("i64", "%chunk"), rows)
+        end = b.iop("add", lo, rows)
+        hi = b.select(b.icmp("slt", end, units), end, units)
+        small_gemm.small_products(b, node, self._buffer(b), self.native_bytes, lo, hi)
+        header = f"internal void @{self.name}.s{at}(ptr %tab, i64 %chunk) nounwind"
+        self._add(header, b, "  ret void")
+
     def _emit_copies(self) -> None:
         """Outputs that repeat an input or another output."""
         b = self._body()
@@ -218,10 +237,20 @@ class ModuleEmitter:
             slots += [p.slot_pointer for p in partials.values() if p.slot_pointer >= 0]
         for slot in slots:  # prep has left the offset there
             b.store_slot(slot, b.gep("i8", workspace, b.load_slot(slot)))
+        library = any(
+            isinstance(s, CallStage) and s.node.op.name in BLAS_OPS and at not in self.rows_slots
+            for at, s in enumerate(self.plan.stages)
+        )
+        if library:
+            self.functions.append(blas_threads.TEXT)
+            b.raw(f"  call void {blas_threads.ENTER}(ptr %tab)")
         for band in self.plan.bands:
             first = self.plan.stages[band[0]]
             if isinstance(first, CallStage):
-                self._outlined(b, f"c{band[0]}", self._call, first.node)
+                if band[0] in self.rows_slots:
+                    self._run_chunks(b, band)
+                else:
+                    self._outlined(b, f"c{band[0]}", self._call, first.node)
                 continue
             slotted = [(at, p) for at in band for p in self.partials[at].values() if p.slots]
             arrays = [(at, p) for at, p in slotted if not p.in_registers]
@@ -233,6 +262,8 @@ class ModuleEmitter:
             for at, p in slotted:
                 if p.in_registers:
                     self._combine(b, at, p)
+        if library:
+            b.raw(f"  call void {blas_threads.LEAVE}(ptr %tab)")
         if self.plan.copies:
             b.raw(f"  call void @{self.name}.copies(ptr %tab)")
         self._add(f"void @{self.name}.run(ptr %tab) {ONCE}", b, "  ret void")
@@ -393,7 +424,11 @@ class ModuleEmitter:
         for slot, size in zip(self.temp_slots, self.plan.slots, strict=True):
             reserve(slot, b.dim(size))
         for band in self.plan.bands:
-            if isinstance(self.plan.stages[band[0]], CallStage):
+            first = self.plan.stages[band[0]]
+            if isinstance(first, CallStage):
+                if band[0] in self.rows_slots:
+                    elements = self._product_chunks(b, band[0], first.node)
+                    work = b.select(b.icmp("sgt", elements, work), elements, work)
                 continue
             count, elements = self._chunks(b, band)
             work = b.select(b.icmp("sgt", elements, work), elements, work)
@@ -405,6 +440,18 @@ class ModuleEmitter:
                     reserve(partial.slot_pointer, b.iop("mul", count, b.dim(each)))
         b.store_slot(tb.BYTES, total)
         b.store_slot(tb.WORK, work)
+
+    def _product_chunks(self, b: Body, at: int, node: Node) -> Val:
+        """As `_chunks`, for a small product; returns the number of multiplications."""
+        units, each = (b.dim(d) for d in small_gemm.chunk_units(node))
+        one = b.i64(1)
+        each = b.select(b.icmp("slt", each, one), one, each)
+        per = b.op("sdiv", b.i64(CHUNK_WORK), each)
+        per = b.select(b.icmp("slt", per, one), one, per)
+        count = b.op("sdiv", b.iop("sub", b.iop("add", units, per), one), per)
+        b.store_slot(self.rows_slots[at], per)
+        b.store_slot(self.count_slots[at], count)
+        return b.iop("mul", units, each)
 
     def _chunks(self, b: Body, band: list[int]) -> tuple[Val, Val]:
         """Rows per chunk and number of chunks: functions of the lengths alone."""

@@ -94,6 +94,29 @@ class Reducer(Access):
         position = b.iop("add", position, self._slot_offset(root, partial))
         self._update(root, position, step, value, kind, wide)
 
+    def _ends_each_turn(self, root: Root) -> bool:
+        """The reduced axes are all written out: one turn of the loops has the whole result."""
+        partial = self.partials[root]
+        return (
+            partial.in_registers and all(k in partial.kept for k in self.loops) and bool(self.loops)
+        )
+
+    def _reduce_turn(self, root: Root, indices: Sequence[Index]) -> None:
+        """Join the elements that one turn has made, and store the results."""
+        b, partial = self.b, self.partials[root]
+        wide, kind = accumulator_dtype(root), root.node.op.lower.kind
+        totals: dict[Index, Val] = {}
+        for index in indices:
+            b.node = root.node
+            value = b.real(self.value(Element(root.source, index, frozenset())), root.node.dtype)
+            value = b.convert_to(value, root.node.dtype, wide)
+            kept = tuple(ix if k in partial.kept else Ix(-1, 0, 0) for k, ix in enumerate(index))
+            old = totals.get(kept)
+            totals[kept] = value if old is None else combine(b, kind, old, value)
+        for kept, total in totals.items():
+            position, step = self._linear(root.node.shape, kept)
+            self._write(root.node, position, step, b.convert_to(total, wide, root.node.dtype))
+
     def _slot_offset(self, root: Root, partial: Partial) -> Val:
         b = self.b
         if not self.loops or self.loops[0] in partial.kept:
@@ -168,28 +191,6 @@ class Reducer(Access):
             b.br(skip)
             b.label(skip)
 
-    # -- reductions over axes that are written out -----------------------------------------
-    def _within_a_turn(self, root: Root) -> bool:
-        """Whether no loop runs over what is reduced."""
-        reduced = root.node.params["axes"]
-        return bool(self.loops) and not any(k in reduced for k in self.loops)
-
-    def _store_total(self, root: Root, indices: Sequence[Index]) -> None:
-        """Combine the values of one turn and store the results."""
-        b, partial = self.b, self.partials[root]
-        b.node = root.node
-        dtype, wide = root.node.dtype, accumulator_dtype(root)
-        kind = root.node.op.lower.kind
-        totals: dict[Index, Val] = {}
-        for index in indices:
-            value = self.value(Element(root.source, index, frozenset()))
-            value = b.convert_to(b.real(value, dtype), dtype, wide)
-            kept = tuple(ix if k in partial.kept else Ix(-1, 0, 0) for k, ix in enumerate(index))
-            totals[kept] = combine(b, kind, totals[kept], value) if kept in totals else value
-        for kept, total in totals.items():
-            position, step = self._linear(root.node.shape, kept)
-            self._write(root.node, position, step, b.convert_to(total, wide, dtype))
-
     # -- register accumulators --------------------------------------------------------
     def _static_part(self, partial: Partial, index: Index) -> tuple:
         """Which accumulator: the kept axes that are written out."""
@@ -206,7 +207,7 @@ class Reducer(Access):
         found = []
         for root, partial in self.partials.items():
             kept_loops = sum(1 for k in self.loops if k in partial.kept)
-            if partial.in_registers and kept_loops == depth and not self._within_a_turn(root):
+            if partial.in_registers and kept_loops == depth:
                 found.append((root, partial))
         return found
 

@@ -13,7 +13,9 @@ WORKSPACE = 1  # scratch memory of at least `BYTES` bytes
 ERROR = 2  # set by a run: an index was out of bounds
 BYTES = 3  # set by prep: scratch memory needed
 WORK = 4  # set by prep: elements of the largest loop, for the decision to release the GIL
-FIRST = 5
+BLAS = 5  # address of the words that count runs with a limit on BLAS's threads, 0: no limit
+BLAS_LIMIT = 6  # that limit
+FIRST = 7
 
 
 class Table:

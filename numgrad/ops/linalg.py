@@ -84,6 +84,26 @@ _matmul = general(
 )
 
 
+def _gram_jvp(node: Node, tangents: Sequence[Node | None]) -> Node | None:
+    (t,) = tangents
+    if t is None:
+        return None
+    half = matmul(t, swap_last(node.args[0]))
+    return half + swap_last(half)
+
+
+gram = general(
+    "gram",
+    aval=lambda a: Aval((*a.shape[:-1], a.shape[-2]), a.dtype),
+    impl=lambda a: np.matmul(a, np.swapaxes(a, -1, -2)),
+    jvp=_gram_jvp,
+    vjp=lambda node, g, needed: [matmul(g + swap_last(g), node.args[0])],
+    batch=lambda node, args, batched, size: gram(*args),
+    lower=Call("gram"),
+    doc="A A', of which only one triangle is computed.",
+)
+
+
 def matmul(a: Node, b: Node) -> Node:
     """(..., n, k) times (..., k, m), with equal leading axes."""
     if a.shape[-1] == 1 and b.shape[-2] == 1:

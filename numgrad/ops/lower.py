@@ -97,8 +97,11 @@ class Call(NamedTuple):
 
     ``terms(node, index)`` lists what one element is made of, for shapes small enough to
     unroll: ``[(argument, index), ...]``, which ``combine(b, node, index, values)`` joins.
+    ``None``: there is no such rule.  ``reads`` are the positions of the arguments that the
+    routine reads from memory, all if not given.
     """
 
     name: str
-    terms: Callable[..., Any]
-    combine: Callable[..., Any]
+    terms: Callable[..., Any] | None = None
+    combine: Callable[..., Any] | None = None
+    reads: tuple[int, ...] | None = None

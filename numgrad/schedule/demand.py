@@ -80,7 +80,7 @@ def needs(element: Element, decide: Decide = Window.decided) -> Needs | None:
             parts.append(Element(node.args[0], tuple(at), windows))
         return Needs(tuple(parts))
     if isinstance(lower, Call):
-        terms = lower.terms(node, index)
+        terms = None if lower.terms is None else lower.terms(node, index)
         if terms is None:
             return None
         if node.op.name == "unslice_strided":

@@ -21,7 +21,9 @@ from ..ops.lower import Call, Gather, Index, Ix, Leaf, Map, Reduce, View, Window
 from .bands import form_bands, made
 from .demand import NO_WINDOW, Decide, Element, MustStore, Pull
 from .packing import find_packs, repacked
+from .products import improve_products, is_written_out
 from .segments import find_interior
+from .small import write_out
 from .stages import CallStage, LoopStage, Root
 
 UNROLL = 8  # static extents up to this are unrolled into scalars
@@ -152,6 +154,8 @@ def is_scalar_program(graph: Graph) -> bool:
         lower = node.op.lower
         if isinstance(lower, Gather) and node.args[0].op is not INPUT:
             return False  # a computed position needs its operand in memory
+        if isinstance(lower, Call) and lower.terms is None:
+            return False  # only the routine makes it
         if isinstance(lower, (Reduce, Call)):
             read = [_small(a.shape) for a in node.args]
             if None in read:
@@ -179,8 +183,7 @@ def _unrollable(node: Node) -> bool:
         # a reduction of everything is a result of its own, not part of a larger loop
         return product(sizes) <= WRITTEN_OUT and product(node.shape) != 1  # type: ignore[operator]
     if isinstance(lower, Call) and node.op.name == "matmul":
-        k = node.args[0].shape[-1]
-        return isinstance(k, int) and k <= UNROLL
+        return is_written_out(node)
     return False
 
 
@@ -242,9 +245,11 @@ class Scheduler:
     @staticmethod
     def _operands(node: Node) -> list[Node]:
         """What a buffer routine reads from memory."""
-        if node.op.name == "matmul":
+        if node.op.name in ("matmul", "gram"):
             return [blas_operand(a).base for a in node.args]
-        return [a for a in node.args if a.op is not CONST]
+        lower = node.op.lower
+        read = node.args if lower.reads is None else [node.args[i] for i in lower.reads]
+        return [a for a in read if a.op is not CONST]
 
     # grouping
     def _levels(self) -> dict[Node, int]:
@@ -520,4 +525,4 @@ class Scheduler:
 
 def schedule(graph: Graph) -> Plan:
     """Plan the stages and the memory of `graph`."""
-    return Scheduler(graph).run()
+    return Scheduler(write_out(improve_products(graph))).run()

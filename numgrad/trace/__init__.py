@@ -2,9 +2,10 @@
 
 Start at :func:`numgrad.trace.tracing.trace`.  Below it, from the ground up: ``scope`` and
 ``symint`` (sizes, and what is assumed of them), ``value`` (a node in a scope), ``ufuncs``,
-``reductions``, ``shaping``, ``joining``, ``contractions``, ``indexing``, ``functions`` (what
-NumPy can do), ``tracer`` (the class that users see), ``codescan``, ``explore`` and ``captures``
-(globals and closures), ``substitutes`` (what NumPy's protocols can't intercept).
+``reductions``, ``shaping``, ``joining``, ``contractions``, ``algebra``, ``indexing``,
+``functions`` (what NumPy can do), ``tracer`` (the class that users see), ``codescan``,
+``explore`` and ``captures`` (globals and closures), ``substitutes`` (what NumPy's protocols
+can't intercept).
 """
 
 from .captures import Capture, Captured, substitute

@@ -19,7 +19,7 @@ import numpy as np
 from ..ir.graph import Aval, const
 from ..ops import elementwise as ew, shape as sh, special as sp
 from ..ops.broadcast import FLOAT64, INT64, cast, result_type
-from . import functions, joining, reductions, shaping
+from . import algebra, functions, joining, reductions, shaping
 from .captures import substitute
 from .registry import filled, size_arg, together
 from .symint import SymInt
@@ -242,13 +242,18 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 
+_PENDING = {"scipy.special": _FUNCTIONS, "scipy.linalg": dict(algebra.SCIPY_LINALG)}
+
+
 def ensure_scipy() -> None:
-    """Substitute the functions of scipy.special, once the user's code has imported it.
+    """Substitute functions of scipy.special and scipy.linalg, once the user's code has imported
+    them.
 
     Not at import: that of scipy.special takes longer than all of numgrad's.
     """
-    special = sys.modules.get("scipy.special")
-    for name in list(_FUNCTIONS) if special is not None else ():
-        original = getattr(special, name, None)
-        if original is not None:  # None while another thread is importing it
-            _instead(original, _FUNCTIONS.pop(name))
+    for module, pending in _PENDING.items():
+        loaded = sys.modules.get(module) if pending else None
+        for name in list(pending) if loaded is not None else ():
+            original = getattr(loaded, name, None)
+            if original is not None:  # None while another thread is importing it
+                _instead(original, pending.pop(name))
