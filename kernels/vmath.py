@@ -8,9 +8,8 @@
 `f` holds ``g.render()`` and ``g.declares`` of each of these once, and resolves
 ``g.externals`` with :func:`numgrad.kernels.symbols.register`.
 
-exp, exp2, expm1, log, log2, log10, log1p, tanh, expit, softplus, sinh, cosh, sin, cos, tan, asin,
-acos, atan, atan2, erf, erfc, cbrt and pow are branch-free polynomials over the lanes; the
-others in :data:`NAMES` call a scalar C function for each lane.
+The elementary functions, hypot, logaddexp, erf, erfc, erfinv, gammaln and digamma are branch-free
+polynomials over the lanes; the others in :data:`NAMES` call a scalar C function for each lane.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ from . import (  # noqa: F401  (register)
     vmath_calls,
     vmath_erf,
     vmath_exp,
+    vmath_gamma,
+    vmath_inverse,
     vmath_log,
     vmath_trig,
 )

@@ -8,7 +8,11 @@ from .asm import Val
 from .symbols import LIBM, PREFIX, SPECIAL
 from .vmath_core import Body, vmath
 
-VECTOR = ("sin", "cos", "tan")  # libm names that the other modules define
+#: names that the other modules define
+VECTOR = ("sin", "cos", "tan", "erfinv", "gammaln", "digamma")
+
+
+SKIP = Val("i32", "0")  # the last argument of the functions of cython_special
 
 
 def _register(name: str, count: int, *extra: Val) -> None:
@@ -22,7 +26,8 @@ for _name, _count in LIBM.items():
     if _name not in VECTOR:
         _register(_name, _count)
 for _name, (_, _count) in SPECIAL.items():
-    _register(_name, _count, Val("i32", "0"))
+    if _name not in VECTOR:
+        _register(_name, _count, SKIP)
 
 
 @vmath("mod", 2)
