@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 # For the process that measures: large blocks go back to the system as soon as they are freed,
@@ -28,10 +29,11 @@ def peak(call: Callable[[], Any], repeats: int = 5) -> int | None:
     The kernel counts in batches of pages, so that less than half a megabyte is noise.
     """
     call()
-    gc.collect()
     found = []
     try:
         for _ in range(repeats):
+            gc.collect()
+            sleep(0.05)  # a library's own threads may be late to give back
             _RESET.write_text("5")  # the high-water mark starts again from here
             before = _status("VmRSS")
             result = call()
