@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from time import perf_counter
 
-from perf import report
+from perf import report, summary
 from perf.rivals import RIVALS
 from perf.run import run
 
@@ -32,7 +32,7 @@ def main() -> None:
         pytensor=options.pytensor,
         tell=lambda text: print(text, file=sys.stderr, flush=True),
     )
-    text = report.table(results)
+    text = f"{report.table(results)}\n{summary.text(results)}"
     print(text)
     report.write_json(results, options.output / "latest.json")
     (options.output / "latest.txt").write_text(text)

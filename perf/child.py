@@ -1,6 +1,7 @@
 """One measurement in a process of its own: ``python -m perf.child WORKLOAD CASE RIVAL SECONDS``.
 
-Prints one line of JSON.  With 0 seconds the steady call is not measured.
+Prints one line of JSON.  With 0 seconds the steady call is not measured, and with the word
+``memory`` in their place the peak of memory is measured instead.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
+from perf import memory
 from perf.clock import steady
 from perf.rivals import RIVALS
 from perf.workload import Case, Workload
@@ -47,10 +49,21 @@ def measure(workload: Workload, case: Case, name: str, seconds: float) -> dict[s
     return record
 
 
+def measure_memory(workload: Workload, case: Case, name: str) -> dict[str, Any]:
+    """The peak of a warm call."""
+    args = workload.make(case.size)
+    RIVALS[name].load()
+    call = workload.rivals[name](case)
+    return {"peak": memory.peak(partial(call, *args))}
+
+
 def main(workload: str, case: str, rival: str, seconds: str) -> None:
     work = WORKLOADS[workload]
     try:
-        record = measure(work, work.cases[int(case)], rival, float(seconds))
+        if seconds == "memory":
+            record = measure_memory(work, work.cases[int(case)], rival)
+        else:
+            record = measure(work, work.cases[int(case)], rival, float(seconds))
     except ImportError as error:
         record = {"note": f"not installed ({error})"}
     except Exception as error:

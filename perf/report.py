@@ -135,7 +135,7 @@ def chart(results: dict[str, Any], path: Path) -> bool:
         ("steady", "Steady call", results["rows"]),
         ("first", "First call (compiling libraries)", results["rows"]),
     ]
-    height = 0.6 + 0.9 * len(results["rows"])
+    height = 1.0 + 0.6 * len(results["rows"])
     figure, axes = plt.subplots(1, 2, figsize=(13, max(4.0, height)), sharey=True)
     names = [name for name in COLOURS if any(name in row["rivals"] for row in results["rows"])]
     for axis, (kind, title, rows) in zip(axes, panels, strict=True):

@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from perf import memory
 from perf.rivals import RIVALS
 from perf.workload import Case
 from perf.workloads import WORKLOADS
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT = 300  # seconds for one process
+MEMORY = ("numgrad", "JAX")  # whose peak of memory is measured
 
 
 def environment(cache: Path, threads: int) -> dict[str, str]:
@@ -58,7 +60,7 @@ def _pin(threads: int) -> Callable[[], None] | None:
 
 
 def _child(
-    python: str, workload: str, index: int, rival: str, seconds: float, env: dict[str, str]
+    python: str, workload: str, index: int, rival: str, seconds: float | str, env: dict[str, str]
 ) -> dict[str, Any]:
     command = [python, "-m", "perf.child", workload, str(index), rival, str(seconds)]
     threads = WORKLOADS[workload].cases[index].threads
@@ -101,6 +103,9 @@ def measure(python: str, workload: str, index: int, rival: str, seconds: float) 
         if "note" not in record and RIVALS[rival].disk_cache:
             second = _child(python, workload, index, rival, 0, env)
             record["second_first"] = second.get("first")
+        if "note" not in record and case.memory and rival in MEMORY:
+            env |= memory.ENVIRONMENT
+            record["peak"] = _child(python, workload, index, rival, "memory", env).get("peak")
     return record
 
 
