@@ -23,6 +23,7 @@ from .segments import Interior, find_interior
 
 UNROLL = 8  # static extents up to this are unrolled into scalars
 STRAIGHT = 32  # a static domain of at most this many points needs no loop
+STRAIGHT_VALUES = 4000  # points times nodes beyond which it gets one: compiled in fewer seconds
 SCALAR_PROGRAM = 1500  # elements (weighted) of a program that becomes straight-line code
 LONG_INTERIOR = 400  # elements of a body that is emitted once, with all its tests
 HEAVY = 24.0  # recomputing something dearer than this in a second stage is stored instead
@@ -344,7 +345,8 @@ class Scheduler:
         live = tuple(k for k, d in enumerate(domain) if d != 1)
         whole: Index = tuple(Ix(k, 1, 0) if d != 1 else fixed(0) for k, d in enumerate(domain))
         n = _small(domain)
-        if n is not None and n <= STRAIGHT:
+        short = n is not None and n <= STRAIGHT
+        if short and (n == 1 or int(n or 0) * len(self.graph.nodes) <= STRAIGHT_VALUES):
             stage.unrolled, stage.loops = live, ()
         else:
             stage.loops, stage.unrolled = live, ()
