@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import llvmlite
@@ -33,19 +33,36 @@ LARGE_TEXT = 100_000  # characters of IR from which LLVM's level 1 is used
 
 @dataclass
 class Timing:
-    """Seconds spent on the way to code; ``source`` is compiled, disk or memory."""
+    """Seconds spent on the way to code; ``source`` is compiled, disk or memory.
+
+    ``key`` is the time for the key of the caches, and to look there.
+    """
 
     trace: float = 0.0
+    derive: float = 0.0
+    key: float = 0.0
     simplify: float = 0.0
     schedule: float = 0.0
     emit: float = 0.0
-    llvm: float = 0.0
+    passes: float = 0.0
+    codegen: float = 0.0
     load: float = 0.0
     source: str = "compiled"
 
     @property
+    def stages(self) -> list[tuple[str, float]]:
+        """Name and seconds of each stage, in the order in which they run."""
+        names = {f.name: f.name for f in fields(self) if f.name != "source"}
+        names |= {"passes": "LLVM passes", "codegen": "code generation"}
+        return [(shown, getattr(self, name)) for name, shown in names.items()]
+
+    @property
     def total(self) -> float:
-        return self.trace + self.simplify + self.schedule + self.emit + self.llvm + self.load
+        return sum(seconds for _, seconds in self.stages)
+
+    def __str__(self) -> str:
+        stages = ", ".join(f"{name} {1e3 * seconds:.1f}" for name, seconds in self.stages)
+        return f"{1e3 * self.total:.1f} ms ({stages})"
 
 
 @dataclass
@@ -104,9 +121,9 @@ def build(
     t2 = time.perf_counter()
     # LLVM's level 2 takes quadratic time in the loads and stores of straight-line code
     level = 1 if len(emitted.text) > LARGE_TEXT else 2
-    code = engine.compile_object(emitted.text, 0 if _long_straight_line(plan) else level)
+    level = 0 if _long_straight_line(plan) else level
+    code, timing.passes, timing.codegen = engine.compile_timed(emitted.text, level)
     timing.schedule, timing.emit = t1 - t0, t2 - t1
-    timing.llvm = time.perf_counter() - t2
     header = {
         "name": name,
         "externals": list(emitted.externals),

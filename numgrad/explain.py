@@ -95,9 +95,5 @@ def explain(function: Compiled, args: tuple, kwargs: dict[str, Any]) -> Text:
         f"cache: {timing.source} (key {variant.key[:16]}), because: {variant.reason}; "
         f"{len(function.variants)} variant{'s' if len(function.variants) != 1 else ''} in memory"
     )
-    lines.append(
-        f"time: {1e3 * timing.total:.1f} ms (trace and derive {1e3 * timing.trace:.1f}, simplify "
-        f"{1e3 * timing.simplify:.1f}, schedule {1e3 * timing.schedule:.1f}, emit "
-        f"{1e3 * timing.emit:.1f}, LLVM {1e3 * timing.llvm:.1f}, load {1e3 * timing.load:.1f})"
-    )
+    lines.append(f"time: {timing}")
     return Text("\n".join(lines))

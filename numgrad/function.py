@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from . import tree
+from . import autodiff, tree
 from .cache import store
 from .compile import Program, Timing, build, load, program_key
 from .config import config
@@ -126,9 +126,11 @@ class Variant:
         self.plain_output = not traced.out_static and _is_flat(traced.out_tree)
         self.plain_input = not traced.static.items and _is_flat_call(traced.in_tree)
         self.args = self._arg_specs(leaves)
+        self.timing = Timing(source="interpreter")
+        start = time.perf_counter()
         self.request = self._request()
         self.key = program_key(self.request)
-        self.timing = Timing(source="interpreter")
+        self.timing.key = time.perf_counter() - start
         self.program: Program | None = None
         self._run = self._interpret
         self._simplified: Graph | None = None
@@ -197,7 +199,9 @@ class Variant:
         found = _programs.get(self.key)
         timing.source = "memory"
         if found is None:
+            start = time.perf_counter()
             entry = store().get(self.key)
+            timing.key += time.perf_counter() - start
             timing.source = "disk"
             if entry is not None:
                 found = (entry.header, entry.blobs["object"])
@@ -484,24 +488,23 @@ class Compiled:
     def _make(
         self, args: tuple, kwargs: dict[str, Any], values: Sequence[Any], structure: Any
     ) -> Variant:
-        start = time.perf_counter()
+        start, derived = time.perf_counter(), autodiff.clock.seconds
         args, kwargs = _native(args, kwargs)
         traced = trace(self.fn, args, kwargs, self.transform)
         example = (args, kwargs)
         traced_in = time.perf_counter() - start
+        derived_in = autodiff.clock.seconds - derived
         if config.check:
             check(traced.graph)
         reason = self._reason(values, structure, traced)
         v = Variant(self, traced, values, reason, example)
-        v.timing.trace = traced_in
+        v.timing.trace, v.timing.derive = traced_in - derived_in, derived_in
         if "compile" in config.log:
             signature = ", ".join(repr(s.aval) for s in traced.in_specs)
-            t = v.timing
+            ops = len(traced.graph.nodes)
+            how = _SOURCES[v.timing.source]
             print(
-                f"numgrad: {self.label}({signature}) {_SOURCES[t.source]} in "
-                f"{1e3 * t.total:.1f} ms (trace {1e3 * t.trace:.1f}, simplify "
-                f"{1e3 * t.simplify:.1f}, schedule {1e3 * t.schedule:.1f}, emit "
-                f"{1e3 * t.emit:.1f}, llvm {1e3 * t.llvm:.1f}, load {1e3 * t.load:.1f}): {reason}",
+                f"numgrad: {self.label}({signature}) {ops} ops {how} in {v.timing}: {reason}",
                 file=sys.stderr,
             )
         return v
