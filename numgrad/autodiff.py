@@ -19,7 +19,6 @@ from .ir.graph import INPUT, Node, at, const, input_node, toposort, zeros_like
 from .ops import shape as sh
 from .ops.declare import add_any, is_float, lift
 
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
