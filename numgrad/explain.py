@@ -43,7 +43,7 @@ def source_text(function: Compiled, args: tuple, kwargs: dict[str, Any]) -> Text
         f"; scaffold: the native entry checks {len(plan.graph.inputs)} inputs, fills a table of",
         f"; {emitted.table_size} slots, calls @{name}.prep (guards, result shapes, scratch size),",
         f"; allocates {len(plan.graph.outputs)} results and calls @{name}.run.",
-        "; A loop nest of several chunks goes to Numba's prange through the driver in slot 0.",
+        "; A loop nest of several chunks goes to Numba's threads through the driver in slot 0.",
         "",
     ]
     return Text("\n".join(head) + emitted.text)

@@ -120,3 +120,8 @@ class Loaded:
         """Address of a function of the module."""
         with _lock:
             return self._engine.get_function_address(name)
+
+    def global_address(self, name: str) -> int:
+        """Address of a variable of the module."""
+        with _lock:
+            return self._engine.get_global_value_address(name)
