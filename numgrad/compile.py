@@ -24,6 +24,7 @@ from .ir.printer import canonical_text
 from .reference import bind_dims, evaluate
 from .runtime import engine, entry
 from .runtime.entry import BAD_INDEX, MISS, ArgSpec
+from .runtime.form import Form, flat
 from .schedule.plan import LoopStage, Plan, schedule
 
 Guard = tuple[str, DimLike, DimLike]
@@ -140,11 +141,11 @@ def load(
     code: bytes,
     args: Sequence[ArgSpec],
     scalar_outputs: Sequence[bool],
-    as_tuple: bool,
+    forms: Sequence[Form],
     constants: Sequence[np.ndarray] = (),
     codes: Sequence[tuple[Any, Any]] = (),
-) -> tuple[engine.Loaded, Any]:
-    """Bring object code into the process and make it callable.
+) -> tuple[engine.Loaded, list[entry.Plan]]:
+    """Bring object code into the process; gives a plan for each form of the call.
 
     `constants` are the values of the inputs after those that `args` describe; `codes` are
     pairs of a Python function and the code object that it must still have.
@@ -161,19 +162,23 @@ def load(
     ]
     prep = loaded.address(header["name"] + ".prep")
     run = loaded.address(header["name"] + ".run")
-    plan = entry.build_plan(
-        args,
-        slots[: len(args)],
-        outputs,
-        header["output_slots"],
-        template,
-        prep,
-        run,
-        as_tuple,
-        codes,
-    )
-    keep = (loaded, template, *constants, *args, *outputs, *codes)
-    return loaded, entry.make_callable(plan, keep)
+    plans = []
+    for form in forms:
+        plan = entry.build_plan(
+            args,
+            slots[: len(args)],
+            outputs,
+            header["output_slots"],
+            template,
+            prep,
+            run,
+            form,
+            codes,
+        )
+        # code and buffers outlast a call that runs when its variant is dropped
+        plan.keep = (*plan.keep, loaded, *constants)
+        plans.append(plan)
+    return loaded, plans
 
 
 def compile_graph(graph: Graph, guards: Sequence[Guard] = ()) -> Any:
@@ -190,7 +195,9 @@ def compile_graph(graph: Graph, guards: Sequence[Guard] = ()) -> Any:
     key = program_key(canonical_text(graph))
     header, code, _, _ = build(graph, {}, guards, key, timing)
     specs = [ArgSpec("array", n.ndim, n.dtype) for n in graph.inputs]
-    _, call = load(header, code, specs, [False] * len(graph.outputs), True)
+    form = flat(len(specs), len(graph.outputs), True)
+    _, (plan,) = load(header, code, specs, [False] * len(graph.outputs), [form])
+    call = entry.make_callable(plan)
 
     def run(*arrays: Any) -> list[np.ndarray]:
         ready = [

@@ -30,7 +30,9 @@ from .ir.graph import Graph, check
 from .ir.printer import canonical_text, format_graph
 from .reference import evaluate
 from .report import describe_plan, dump
-from .runtime.entry import BAD_INDEX, MISS, ArgSpec, supported
+from .runtime.callable import NativeFunction, set_plan
+from .runtime.entry import BAD_INDEX, MISS, ArgSpec, Plan, make_callable, supported
+from .runtime.form import Form, flat, nested
 from .simplify import simplify
 from .trace.signature import abstract
 from .trace.symint import substitute
@@ -107,8 +109,8 @@ class Variant:
     trace : Trace
     key : str
         Key of the disk cache.
-    direct : callable or None
-        Takes the call's arguments as they are and gives the final result, or MISS.
+    plan : Plan or None
+        How the native entry serves the user's call; None where Python has to help.
     """
 
     def __init__(
@@ -132,11 +134,11 @@ class Variant:
         self.key = program_key(self.request)
         self.timing.key = time.perf_counter() - start
         self.program: Program | None = None
+        self.plan: Plan | None = None
         self._run = self._interpret
         self._simplified: Graph | None = None
         if config.backend == "native" and native_entry():
             self._compile()
-        self.direct = self._direct()
 
     def _guards(self) -> list[tuple[str, DimLike, DimLike]]:
         """What prep has to test beside the static lengths in the graph's input shapes."""
@@ -223,9 +225,14 @@ class Variant:
         header, code = found
         scalars = self._scalar_outputs()
         single = len(scalars) == 1
-        loaded, call = load(
-            header, code, self.args, scalars, not single, t.constants, t.captures.codes
-        )
+        forms = [flat(len(self.args), len(scalars), not single)]
+        direct = self._call_form()
+        if direct is not None:
+            forms.append(direct)
+        loaded, plans = load(header, code, self.args, scalars, forms, t.constants, t.captures.codes)
+        call = make_callable(plans[0])
+        if direct is not None:
+            self.plan = plans[1]
         timing.load = time.perf_counter() - start
         self.program = Program(t.graph, header, loaded, call, timing, self.key)
         self._run = self._native
@@ -309,18 +316,22 @@ class Variant:
             leaves[place] = value
         return t.out_tree.unflatten(leaves)
 
-    def _direct(self) -> Callable[..., Any] | None:
-        if self.program is None or not self.plain_input or not self.plain_output:
+    def _call_form(self) -> Form | None:
+        """How the native entry serves the user's call; None where Python has to help."""
+        t = self.trace
+        if t.out_static:
             return None
-        call: Callable[..., Any] = self.program.call
-        if not self.watched:
-            return call
-        ok, read = self.trace.captures.check, self.trace.captures.read
+        read = None
+        if self.watched:
+            read = _reader(t.captures), len(t.captures.captures)
+        return nested(t.in_tree, t.static.items, t.out_tree, read)
 
-        def with_captures(*args: Any) -> Any:
-            return call(*args, *read()) if ok() else MISS
 
-        return with_captures
+def _reader(captures: Any) -> Callable[[], tuple[Any, ...]]:
+    """What the native entry asks for the captured values; one too many refuses the call."""
+    check, read = captures.check, captures.read
+    refuse = (None,) * (len(captures.captures) + 1)
+    return lambda: tuple(read()) if check() else refuse
 
 
 def _native(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
@@ -356,7 +367,7 @@ def by_name(fn: Any) -> Any:
     return found if found is not fn and getattr(found, "__wrapped__", None) is fn else fn
 
 
-class Compiled:
+class Compiled(NativeFunction):
     """One transformation of a user function, compiled per kind of arguments.
 
     Parameters
@@ -389,7 +400,8 @@ class Compiled:
         # (maker, arguments after the function), for pickle
         self.recipe: tuple[Callable[..., Any], tuple[Any, ...]] | None = None
         self.__wrapped__ = fn
-        self._fast: Callable[..., Any] | None = None
+        # objects whose calls are those of this one
+        self.mirrors: list[NativeFunction] = []
 
     def __reduce__(self) -> Any:
         """Pickled as how it was made: what is compiled stays in the cache."""
@@ -404,12 +416,13 @@ class Compiled:
         return made
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        fast = self._fast
-        if fast is not None and not kwargs:
-            result = fast(*args)
-            if result is not MISS and result is not BAD_INDEX:
-                return result
+        """Calls that the native entry does not serve: the first one, new kinds of arguments."""
         return self._dispatch(args, kwargs)
+
+    def _serve(self, variant: Variant) -> None:
+        """Let the native entry use this variant first."""
+        for function in (self, *self.mirrors):
+            set_plan(function, variant.plan)
 
     def _dispatch(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         if current_scope() is not None:  # called inside a traced function
@@ -429,7 +442,7 @@ class Compiled:
                 if results is not MISS:
                     if i:
                         self._promote(v)
-                    self._fast = v.direct
+                    self._serve(v)
                     return v, results
         with self._lock:
             # another thread may have made the variant in the meantime
@@ -447,7 +460,7 @@ class Compiled:
                 f"{self.label} was compiled for this call but refuses it",
                 hint="a captured value may have changed while the call ran",
             )
-        self._fast = v.direct
+        self._serve(v)
         return v, results
 
     def _promote(self, variant: Variant) -> None:
