@@ -323,15 +323,8 @@ class Variant:
             return None
         read = None
         if self.watched:
-            read = _reader(t.captures), len(t.captures.captures)
+            read = t.captures.probe, len(t.captures.captures)
         return nested(t.in_tree, t.static.items, t.out_tree, read)
-
-
-def _reader(captures: Any) -> Callable[[], tuple[Any, ...]]:
-    """What the native entry asks for the captured values; one too many refuses the call."""
-    check, read = captures.check, captures.read
-    refuse = (None,) * (len(captures.captures) + 1)
-    return lambda: tuple(read()) if check() else refuse
 
 
 def _native(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
