@@ -6,6 +6,7 @@ the result is called with the graph's inputs in order.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import time
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ import numpy as np
 
 from .cache import source_fingerprint
 from .emit.module import Emitted, emit_module
+from .emit.table import BYTES
 from .errors import IndexOutOfBoundsError
 from .ir.dims import DimLike
 from .ir.graph import Graph
@@ -80,9 +82,29 @@ class Program:
     graph: Graph
     header: dict[str, Any]
     loaded: engine.Loaded
+    constants: Sequence[np.ndarray]
     call: Any
     timing: Timing
     key: str
+
+    def scratch(self, args: Sequence[ArgSpec], values: Sequence[Any]) -> int:
+        """Bytes of scratch memory of a call: temporaries, and partial results of chunks."""
+        table = np.zeros(self.header["table_size"], np.int64)
+        cells = np.zeros(len(args), np.int64)
+        for i, (spec, x, slot) in enumerate(
+            zip(args, values, self.header["input_slots"], strict=False)
+        ):
+            shape = np.shape(x) if spec.kind in ("array", "fortran") else ()
+            shape = shape[::-1] if spec.kind == "fortran" else shape
+            table[slot + 1 : slot + 1 + len(shape)] = shape
+            if spec.kind == "int":
+                cells[i] = x
+                table[slot] = cells.ctypes.data + 8 * i
+        for x, slot in zip(self.constants, self.header["input_slots"][len(args) :], strict=True):
+            table[slot + 1 : slot + 1 + x.ndim] = x.shape
+        prep = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+        prep(self.loaded.address(self.header["name"] + ".prep"))(table.ctypes.data)
+        return int(table[BYTES])
 
 
 def cpu_key() -> str:

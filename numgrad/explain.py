@@ -89,6 +89,9 @@ def explain(function: Compiled, args: tuple, kwargs: dict[str, Any]) -> Text:
     lines.append(describe_plan(plan))
     formula, count = temporary_bytes(plan, t.signature.hints)
     lines.append(f"temporaries: {formula} bytes = {count} in this call")
+    scratch = variant.scratch(args, kwargs)
+    if scratch is not None:
+        lines.append(f"scratch memory of this call: {scratch} bytes, partial results included")
     if any(isinstance(s, LoopStage) and s.loops for s in plan.stages):
         lines.append(f"vector registers: {engine.vector_bytes()} bytes")
     lines.append(

@@ -234,7 +234,7 @@ class Variant:
         if direct is not None:
             self.plan = plans[1]
         timing.load = time.perf_counter() - start
-        self.program = Program(t.graph, header, loaded, call, timing, self.key)
+        self.program = Program(t.graph, header, loaded, t.constants, call, timing, self.key)
         self._run = self._native
         if self.watched:
             self._run = self._native_captured
@@ -305,6 +305,14 @@ class Variant:
         raise IndexOutOfBoundsError(
             "an index is out of bounds", hint="check the index arrays against the axis length"
         )
+
+    def scratch(self, args: tuple, kwargs: dict[str, Any]) -> int | None:
+        """Bytes of scratch memory of a call; None where nothing is compiled."""
+        if self.program is None:
+            return None
+        numeric, _ = tree.split_static(tree.flatten((args, kwargs))[0])
+        values = [plain(x) for x in [*numeric, *self.trace.captures.read()]]
+        return self.program.scratch(self.args, values)
 
     def finish(self, results: Any) -> Any:
         """The results in the structure that the function returned."""

@@ -19,6 +19,7 @@ from ..ir.dims import DimLike, Shape, product
 from ..ir.graph import CONST, INPUT, Graph, Node
 from ..ops.lower import Call, Gather, Index, Ix, Leaf, Map, Reduce, View, Window, fixed
 from .demand import NO_WINDOW, Decide, Element, MustStore, Pull
+from .memory import Request, assign_slots
 from .segments import Interior, find_interior
 
 UNROLL = 8  # static extents up to this are unrolled into scalars
@@ -496,24 +497,13 @@ class Scheduler:
             else:
                 output_of[node] = i
         last_use = self._last_use(stages)
-        temporaries: dict[Node, int] = {}
-        slots: list[DimLike] = []
-        free: dict[DimLike, list[int]] = {}
+        requests = []
         for at, stage in enumerate(stages):
             for node in self._made(stage):
-                if node in output_of:
-                    continue
-                size = product(node.shape) * node.dtype.itemsize
-                spare = free.get(size)
-                if spare:
-                    temporaries[node] = spare.pop()
-                else:
-                    temporaries[node] = len(slots)
-                    slots.append(size)
-            for node, when in last_use.items():
-                if when == at and node in temporaries:
+                if node not in output_of:
                     size = product(node.shape) * node.dtype.itemsize
-                    free.setdefault(size, []).append(temporaries[node])
+                    requests.append(Request(node, size, at, last_use.get(node, at)))
+        temporaries, slots = assign_slots(requests)
         return Plan(graph, stages, output_of, copies, temporaries, slots)
 
     @staticmethod
