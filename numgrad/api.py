@@ -18,6 +18,7 @@ from .errors import ShapeError, user_where
 from .explain import explain, graph_text, source_text
 from .function import Compiled, Variant, by_name
 from .njit import NjitNamespace
+from .runtime.callable import NativeFunction
 from .transforms import Argnums
 
 Function = Callable[..., Any]
@@ -219,7 +220,7 @@ stop_gradient = transforms.stop_gradient
 # -- the decorator -------------------------------------------------------------------
 
 
-class Differentiable:
+class Differentiable(NativeFunction):
     """A NumPy function with compiled value and derivatives.  Made by :func:`differentiable`.
 
     Attributes
@@ -233,6 +234,7 @@ class Differentiable:
     def __init__(self, fn: Function, argnums: Argnums = 0) -> None:
         self.argnums = argnums
         self.value = _compiled(fn, "value", argnums)
+        self.value.mirrors.append(self)
         self.grad = grad(fn, argnums)
         self.value_and_grad = value_and_grad(fn, argnums)
         self.hessian = hessian(fn, argnums)

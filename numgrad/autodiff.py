@@ -7,14 +7,47 @@ cotangent is ``None`` here and never leaves this module: callers get real zeros.
 
 from __future__ import annotations
 
+import functools
+import threading
+import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from .errors import DerivativeMissing
 from .ir.dims import DimLike, product
 from .ir.graph import INPUT, Node, at, const, input_node, toposort, zeros_like
 from .ops import shape as sh
 from .ops.declare import add_any, is_float, lift
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+class _Clock(threading.local):
+    """Seconds that this thread has spent deriving: a part of its time for tracing."""
+
+    seconds = 0.0
+    running = False
+
+
+clock = _Clock()
+
+
+def timed(derive: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Count a function's time in `clock`; what such a function calls is not counted twice."""
+
+    @functools.wraps(derive)
+    def measured(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if clock.running:
+            return derive(*args, **kwargs)
+        clock.running, start = True, time.perf_counter()
+        try:
+            return derive(*args, **kwargs)
+        finally:
+            clock.running = False
+            clock.seconds += time.perf_counter() - start
+
+    return measured
 
 
 def _reached(order: Sequence[Node], sources: Sequence[Node]) -> set[Node]:
@@ -29,6 +62,7 @@ def _reached(order: Sequence[Node], sources: Sequence[Node]) -> set[Node]:
     return found
 
 
+@timed
 def jvp(
     outputs: Sequence[Node], wrt: Sequence[Node], tangents: Sequence[Node | None]
 ) -> list[Node]:
@@ -44,6 +78,7 @@ def jvp(
     return [tangent.get(o) or zeros_like(o) for o in outputs]
 
 
+@timed
 def vjp(
     outputs: Sequence[Node], cotangents: Sequence[Node | None], wrt: Sequence[Node]
 ) -> list[Node]:
@@ -80,6 +115,7 @@ def _rule(node: Node, rule: Callable[..., Any] | None) -> Callable[..., Any]:
 # -- many directions at once ---------------------------------------------------------
 
 
+@timed
 def vmap(outputs: Sequence[Node], mapped: dict[Node, Node], size: DimLike) -> list[Node]:
     """Batch a program over a new leading axis.
 

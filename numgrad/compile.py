@@ -6,10 +6,11 @@ the result is called with the graph's inputs in order.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import llvmlite
@@ -18,6 +19,7 @@ import numpy as np
 from .cache import source_fingerprint
 from .emit import table as tb
 from .emit.module import Emitted, emit_module
+from .emit.table import BYTES
 from .errors import IndexOutOfBoundsError
 from .ir.dims import DimLike
 from .ir.graph import Graph
@@ -25,6 +27,7 @@ from .ir.printer import canonical_text
 from .reference import bind_dims, evaluate
 from .runtime import blas, engine, entry
 from .runtime.entry import BAD_INDEX, MISS, ArgSpec
+from .runtime.form import Form, flat
 from .schedule.plan import Plan, schedule
 from .schedule.stages import LoopStage
 
@@ -35,19 +38,36 @@ LARGE_TEXT = 100_000  # characters of IR from which LLVM's level 1 is used
 
 @dataclass
 class Timing:
-    """Seconds spent on the way to code; ``source`` is compiled, disk or memory."""
+    """Seconds spent on the way to code; ``source`` is compiled, disk or memory.
+
+    ``key`` is the time for the key of the caches, and to look there.
+    """
 
     trace: float = 0.0
+    derive: float = 0.0
+    key: float = 0.0
     simplify: float = 0.0
     schedule: float = 0.0
     emit: float = 0.0
-    llvm: float = 0.0
+    passes: float = 0.0
+    codegen: float = 0.0
     load: float = 0.0
     source: str = "compiled"
 
     @property
+    def stages(self) -> list[tuple[str, float]]:
+        """Name and seconds of each stage, in the order in which they run."""
+        names = {f.name: f.name for f in fields(self) if f.name != "source"}
+        names |= {"passes": "LLVM passes", "codegen": "code generation"}
+        return [(shown, getattr(self, name)) for name, shown in names.items()]
+
+    @property
     def total(self) -> float:
-        return self.trace + self.simplify + self.schedule + self.emit + self.llvm + self.load
+        return sum(seconds for _, seconds in self.stages)
+
+    def __str__(self) -> str:
+        stages = ", ".join(f"{name} {1e3 * seconds:.1f}" for name, seconds in self.stages)
+        return f"{1e3 * self.total:.1f} ms ({stages})"
 
 
 @dataclass
@@ -64,9 +84,29 @@ class Program:
     graph: Graph
     header: dict[str, Any]
     loaded: engine.Loaded
+    constants: Sequence[np.ndarray]
     call: Any
     timing: Timing
     key: str
+
+    def scratch(self, args: Sequence[ArgSpec], values: Sequence[Any]) -> int:
+        """Bytes of scratch memory of a call: temporaries, and partial results of chunks."""
+        table = np.zeros(self.header["table_size"], np.int64)
+        cells = np.zeros(len(args), np.int64)
+        for i, (spec, x, slot) in enumerate(
+            zip(args, values, self.header["input_slots"], strict=False)
+        ):
+            shape = np.shape(x) if spec.kind in ("array", "fortran") else ()
+            shape = shape[::-1] if spec.kind == "fortran" else shape
+            table[slot + 1 : slot + 1 + len(shape)] = shape
+            if spec.kind == "int":
+                cells[i] = x
+                table[slot] = cells.ctypes.data + 8 * i
+        for x, slot in zip(self.constants, self.header["input_slots"][len(args) :], strict=True):
+            table[slot + 1 : slot + 1 + x.ndim] = x.shape
+        prep = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+        prep(self.loaded.address(self.header["name"] + ".prep"))(table.ctypes.data)
+        return int(table[BYTES])
 
 
 def cpu_key() -> str:
@@ -106,9 +146,9 @@ def build(
     t2 = time.perf_counter()
     # LLVM's level 2 takes quadratic time in the loads and stores of straight-line code
     level = 1 if len(emitted.text) > LARGE_TEXT else 2
-    code = engine.compile_object(emitted.text, 0 if _long_straight_line(plan) else level)
+    level = 0 if _long_straight_line(plan) else level
+    code, timing.passes, timing.codegen = engine.compile_timed(emitted.text, level)
     timing.schedule, timing.emit = t1 - t0, t2 - t1
-    timing.llvm = time.perf_counter() - t2
     header = {
         "name": name,
         "externals": list(emitted.externals),
@@ -125,11 +165,11 @@ def load(
     code: bytes,
     args: Sequence[ArgSpec],
     scalar_outputs: Sequence[bool],
-    as_tuple: bool,
+    forms: Sequence[Form],
     constants: Sequence[np.ndarray] = (),
     codes: Sequence[tuple[Any, Any]] = (),
-) -> tuple[engine.Loaded, Any]:
-    """Bring object code into the process and make it callable.
+) -> tuple[engine.Loaded, list[entry.Plan]]:
+    """Bring object code into the process; gives a plan for each form of the call.
 
     `constants` are the values of the inputs after those that `args` describe; `codes` are
     pairs of a Python function and the code object that it must still have.
@@ -147,19 +187,23 @@ def load(
     ]
     prep = loaded.address(header["name"] + ".prep")
     run = loaded.address(header["name"] + ".run")
-    plan = entry.build_plan(
-        args,
-        slots[: len(args)],
-        outputs,
-        header["output_slots"],
-        template,
-        prep,
-        run,
-        as_tuple,
-        codes,
-    )
-    keep = (loaded, template, *constants, *args, *outputs, *codes)
-    return loaded, entry.make_callable(plan, keep)
+    plans = []
+    for form in forms:
+        plan = entry.build_plan(
+            args,
+            slots[: len(args)],
+            outputs,
+            header["output_slots"],
+            template,
+            prep,
+            run,
+            form,
+            codes,
+        )
+        # code and buffers outlast a call that runs when its variant is dropped
+        plan.keep = (*plan.keep, loaded, *constants)
+        plans.append(plan)
+    return loaded, plans
 
 
 def compile_graph(graph: Graph, guards: Sequence[Guard] = ()) -> Any:
@@ -176,7 +220,9 @@ def compile_graph(graph: Graph, guards: Sequence[Guard] = ()) -> Any:
     key = program_key(canonical_text(graph))
     header, code, _, _ = build(graph, {}, guards, key, timing)
     specs = [ArgSpec("array", n.ndim, n.dtype) for n in graph.inputs]
-    _, call = load(header, code, specs, [False] * len(graph.outputs), True)
+    form = flat(len(specs), len(graph.outputs), True)
+    _, (plan,) = load(header, code, specs, [False] * len(graph.outputs), [form])
+    call = entry.make_callable(plan)
 
     def run(*arrays: Any) -> list[np.ndarray]:
         ready = [

@@ -44,7 +44,7 @@ def source_text(function: Compiled, args: tuple, kwargs: dict[str, Any]) -> Text
         f"; scaffold: the native entry checks {len(plan.graph.inputs)} inputs, fills a table of",
         f"; {emitted.table_size} slots, calls @{name}.prep (guards, result shapes, scratch size),",
         f"; allocates {len(plan.graph.outputs)} results and calls @{name}.run.",
-        "; A loop nest of several chunks goes to Numba's prange through the driver in slot 0.",
+        "; A loop nest of several chunks goes to Numba's threads through the driver in slot 0.",
         "",
     ]
     return Text("\n".join(head) + emitted.text)
@@ -90,15 +90,14 @@ def explain(function: Compiled, args: tuple, kwargs: dict[str, Any]) -> Text:
     lines.append(describe_plan(plan))
     formula, count = temporary_bytes(plan, t.signature.hints)
     lines.append(f"temporaries: {formula} bytes = {count} in this call")
+    scratch = variant.scratch(args, kwargs)
+    if scratch is not None:
+        lines.append(f"scratch memory of this call: {scratch} bytes, partial results included")
     if any(isinstance(s, LoopStage) and s.loops for s in plan.stages):
         lines.append(f"vector registers: {engine.vector_bytes()} bytes")
     lines.append(
         f"cache: {timing.source} (key {variant.key[:16]}), because: {variant.reason}; "
         f"{len(function.variants)} variant{'s' if len(function.variants) != 1 else ''} in memory"
     )
-    lines.append(
-        f"time: {1e3 * timing.total:.1f} ms (trace and derive {1e3 * timing.trace:.1f}, simplify "
-        f"{1e3 * timing.simplify:.1f}, schedule {1e3 * timing.schedule:.1f}, emit "
-        f"{1e3 * timing.emit:.1f}, LLVM {1e3 * timing.llvm:.1f}, load {1e3 * timing.load:.1f})"
-    )
+    lines.append(f"time: {timing}")
     return Text("\n".join(lines))

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from . import tree
+from . import autodiff, tree
 from .cache import store
 from .compile import Program, Timing, build, load, program_key
 from .config import config
@@ -30,7 +30,9 @@ from .ir.graph import Graph, check
 from .ir.printer import canonical_text, format_graph
 from .reference import evaluate
 from .report import describe_plan, dump
-from .runtime.entry import BAD_INDEX, MISS, ArgSpec, supported
+from .runtime.callable import NativeFunction, set_plan
+from .runtime.entry import BAD_INDEX, MISS, ArgSpec, Plan, make_callable, supported
+from .runtime.form import Form, flat, nested
 from .simplify import simplify
 from .trace.signature import abstract
 from .trace.symint import substitute
@@ -107,8 +109,8 @@ class Variant:
     trace : Trace
     key : str
         Key of the disk cache.
-    direct : callable or None
-        Takes the call's arguments as they are and gives the final result, or MISS.
+    plan : Plan or None
+        How the native entry serves the user's call; None where Python has to help.
     """
 
     def __init__(
@@ -126,15 +128,17 @@ class Variant:
         self.plain_output = not traced.out_static and _is_flat(traced.out_tree)
         self.plain_input = not traced.static.items and _is_flat_call(traced.in_tree)
         self.args = self._arg_specs(leaves)
+        self.timing = Timing(source="interpreter")
+        start = time.perf_counter()
         self.request = self._request()
         self.key = program_key(self.request)
-        self.timing = Timing(source="interpreter")
+        self.timing.key = time.perf_counter() - start
         self.program: Program | None = None
+        self.plan: Plan | None = None
         self._run = self._interpret
         self._simplified: Graph | None = None
         if config.backend == "native" and native_entry():
             self._compile()
-        self.direct = self._direct()
 
     def _guards(self) -> list[tuple[str, DimLike, DimLike]]:
         """What prep has to test beside the static lengths in the graph's input shapes."""
@@ -197,7 +201,9 @@ class Variant:
         found = _programs.get(self.key)
         timing.source = "memory"
         if found is None:
+            start = time.perf_counter()
             entry = store().get(self.key)
+            timing.key += time.perf_counter() - start
             timing.source = "disk"
             if entry is not None:
                 found = (entry.header, entry.blobs["object"])
@@ -219,11 +225,16 @@ class Variant:
         header, code = found
         scalars = self._scalar_outputs()
         single = len(scalars) == 1
-        loaded, call = load(
-            header, code, self.args, scalars, not single, t.constants, t.captures.codes
-        )
+        forms = [flat(len(self.args), len(scalars), not single)]
+        direct = self._call_form()
+        if direct is not None:
+            forms.append(direct)
+        loaded, plans = load(header, code, self.args, scalars, forms, t.constants, t.captures.codes)
+        call = make_callable(plans[0])
+        if direct is not None:
+            self.plan = plans[1]
         timing.load = time.perf_counter() - start
-        self.program = Program(t.graph, header, loaded, call, timing, self.key)
+        self.program = Program(t.graph, header, loaded, t.constants, call, timing, self.key)
         self._run = self._native
         if self.watched:
             self._run = self._native_captured
@@ -295,6 +306,14 @@ class Variant:
             "an index is out of bounds", hint="check the index arrays against the axis length"
         )
 
+    def scratch(self, args: tuple, kwargs: dict[str, Any]) -> int | None:
+        """Bytes of scratch memory of a call; None where nothing is compiled."""
+        if self.program is None:
+            return None
+        numeric, _ = tree.split_static(tree.flatten((args, kwargs))[0])
+        values = [plain(x) for x in [*numeric, *self.trace.captures.read()]]
+        return self.program.scratch(self.args, values)
+
     def finish(self, results: Any) -> Any:
         """The results in the structure that the function returned."""
         if self.plain_output:
@@ -305,18 +324,15 @@ class Variant:
             leaves[place] = value
         return t.out_tree.unflatten(leaves)
 
-    def _direct(self) -> Callable[..., Any] | None:
-        if self.program is None or not self.plain_input or not self.plain_output:
+    def _call_form(self) -> Form | None:
+        """How the native entry serves the user's call; None where Python has to help."""
+        t = self.trace
+        if t.out_static:
             return None
-        call: Callable[..., Any] = self.program.call
-        if not self.watched:
-            return call
-        ok, read = self.trace.captures.check, self.trace.captures.read
-
-        def with_captures(*args: Any) -> Any:
-            return call(*args, *read()) if ok() else MISS
-
-        return with_captures
+        read = None
+        if self.watched:
+            read = t.captures.probe, len(t.captures.captures)
+        return nested(t.in_tree, t.static.items, t.out_tree, read)
 
 
 def _native(args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
@@ -352,7 +368,7 @@ def by_name(fn: Any) -> Any:
     return found if found is not fn and getattr(found, "__wrapped__", None) is fn else fn
 
 
-class Compiled:
+class Compiled(NativeFunction):
     """One transformation of a user function, compiled per kind of arguments.
 
     Parameters
@@ -385,7 +401,8 @@ class Compiled:
         # (maker, arguments after the function), for pickle
         self.recipe: tuple[Callable[..., Any], tuple[Any, ...]] | None = None
         self.__wrapped__ = fn
-        self._fast: Callable[..., Any] | None = None
+        # objects whose calls are those of this one
+        self.mirrors: list[NativeFunction] = []
 
     def __reduce__(self) -> Any:
         """Pickled as how it was made: what is compiled stays in the cache."""
@@ -400,12 +417,13 @@ class Compiled:
         return made
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        fast = self._fast
-        if fast is not None and not kwargs:
-            result = fast(*args)
-            if result is not MISS and result is not BAD_INDEX:
-                return result
+        """Calls that the native entry does not serve: the first one, new kinds of arguments."""
         return self._dispatch(args, kwargs)
+
+    def _serve(self, variant: Variant) -> None:
+        """Let the native entry use this variant first."""
+        for function in (self, *self.mirrors):
+            set_plan(function, variant.plan)
 
     def _dispatch(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         if current_scope() is not None:  # called inside a traced function
@@ -425,7 +443,7 @@ class Compiled:
                 if results is not MISS:
                     if i:
                         self._promote(v)
-                    self._fast = v.direct
+                    self._serve(v)
                     return v, results
         with self._lock:
             # another thread may have made the variant in the meantime
@@ -443,7 +461,7 @@ class Compiled:
                 f"{self.label} was compiled for this call but refuses it",
                 hint="a captured value may have changed while the call ran",
             )
-        self._fast = v.direct
+        self._serve(v)
         return v, results
 
     def _promote(self, variant: Variant) -> None:
@@ -484,24 +502,23 @@ class Compiled:
     def _make(
         self, args: tuple, kwargs: dict[str, Any], values: Sequence[Any], structure: Any
     ) -> Variant:
-        start = time.perf_counter()
+        start, derived = time.perf_counter(), autodiff.clock.seconds
         args, kwargs = _native(args, kwargs)
         traced = trace(self.fn, args, kwargs, self.transform)
         example = (args, kwargs)
         traced_in = time.perf_counter() - start
+        derived_in = autodiff.clock.seconds - derived
         if config.check:
             check(traced.graph)
         reason = self._reason(values, structure, traced)
         v = Variant(self, traced, values, reason, example)
-        v.timing.trace = traced_in
+        v.timing.trace, v.timing.derive = traced_in - derived_in, derived_in
         if "compile" in config.log:
             signature = ", ".join(repr(s.aval) for s in traced.in_specs)
-            t = v.timing
+            ops = len(traced.graph.nodes)
+            how = _SOURCES[v.timing.source]
             print(
-                f"numgrad: {self.label}({signature}) {_SOURCES[t.source]} in "
-                f"{1e3 * t.total:.1f} ms (trace {1e3 * t.trace:.1f}, simplify "
-                f"{1e3 * t.simplify:.1f}, schedule {1e3 * t.schedule:.1f}, emit "
-                f"{1e3 * t.emit:.1f}, llvm {1e3 * t.llvm:.1f}, load {1e3 * t.load:.1f}): {reason}",
+                f"numgrad: {self.label}({signature}) {ops} ops {how} in {v.timing}: {reason}",
                 file=sys.stderr,
             )
         return v

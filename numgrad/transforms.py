@@ -141,6 +141,7 @@ def _label(fn: Callable[..., Any]) -> str:
     return getattr(fn, "__name__", None) or type(fn).__name__
 
 
+@autodiff.timed
 def _simplified(nodes: Sequence[Node]) -> list[Node]:
     """The stabilising rewrites have to see the program before it is differentiated."""
     inputs = [n for n in toposort(nodes) if n.op is INPUT]

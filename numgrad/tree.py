@@ -228,6 +228,16 @@ class TreeDef:
         self._hash: int | None = None
         self._flat: bool | None = None
 
+    @property
+    def container(self) -> type:
+        """The class of the outermost container; object for a leaf."""
+        return self._kind.cls
+
+    @property
+    def keys(self) -> tuple[Any, ...]:
+        """The keys of a dict, in order; nothing for other containers."""
+        return self._aux if self._kind is _DICT else ()  # type: ignore[return-value]
+
     def unflatten(self, leaves: Sequence[Any]) -> Any:
         """The tree with this nesting and the given leaves."""
         if len(leaves) != self.num_leaves:

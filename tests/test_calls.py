@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -139,6 +140,11 @@ def test_log_and_dump(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     assert "first call" in lines[0]
     assert "f64[n]" in lines[0]
     assert "f64[2,n]" in lines[1]
+    stages = "trace derive key simplify schedule emit LLVM.passes code.generation load"
+    times = ", ".join(rf"{stage} [0-9.]+" for stage in stages.split())
+    form = rf"numgrad: <lambda>.grad\(.+\) \d+ ops (\w| )+ in [0-9.]+ ms \({times}\): .+"
+    for line in lines:
+        assert re.fullmatch(form, line), line
     stages = ["graph", "simplified", "schedule", "source"]
     with config.override(dump=",".join(stages)):
         ng.grad(lambda x: np.sum(np.sin(x) ** 5))(np.ones(20))
@@ -334,6 +340,16 @@ def test_settings_from_the_environment(tmp_path: Path) -> None:
     assert "f64[3]" in err
     (dumped,) = tmp_path.iterdir()
     assert "graph(x: f64[3])" in dumped.read_text(encoding="utf-8")
+
+
+def test_times_of_the_stages() -> None:
+    f = ng.value_and_grad(lambda x: np.sum(np.sin(x) ** 3 - np.cos(x)))
+    with config.override(cache=False):
+        f(np.ones(20))
+    timing = f.variants[0].timing
+    assert timing.source == "compiled"
+    assert all(seconds > 0 for _, seconds in timing.stages), timing
+    assert timing.total == pytest.approx(sum(seconds for _, seconds in timing.stages))
 
 
 @ng.differentiable

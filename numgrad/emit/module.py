@@ -3,7 +3,7 @@
 ``i64 name.prep(ptr table)`` binds the dimension symbols, tests the guards (1: this code is
 for other shapes), writes the output shapes and how much scratch memory a run needs.
 ``void name.run(ptr table)`` runs the stages in order; a loop nest of several chunks goes to
-the prange driver where the table has one.
+the driver of parallel loops where the table has one.
 """
 
 from __future__ import annotations

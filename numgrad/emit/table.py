@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..ir.graph import Graph, Node
 
-DRIVER = 0  # address of the prange driver, 0: run serially
+DRIVER = 0  # address of the driver of parallel loops, 0: run serially
 WORKSPACE = 1  # scratch memory of at least `BYTES` bytes
 ERROR = 2  # set by a run: an index was out of bounds
 BYTES = 3  # set by prep: scratch memory needed

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .graph import CONST, INPUT, Graph, Node, dtype_name, params_key
+from .graph import CONST, INPUT, Aval, Graph, Node, dtype_name, params_key
 
 
 def _show(value: Any) -> str:
@@ -47,16 +47,26 @@ def format_graph(graph: Graph, where: bool = True) -> str:
 
 def canonical_text(graph: Graph) -> str:
     """Text equal for equal programs: no user names, no source positions, exact constants."""
-    number: dict[Node, int] = {}
+    number: dict[Node, str] = {}
+    shown: dict[Aval, str] = {}  # few different ones, and their text is slow to make
     lines = []
     for node in graph.inputs:
-        number[node] = len(number)
+        number[node] = str(len(number))
         lines.append(f"input {node.aval!r}")
     for node in graph.nodes:
-        number[node] = len(number)
+        number[node] = str(len(number))
         if node.op is INPUT:
             raise ValueError("a graph refers to an input that it does not list")
-        args = ",".join(str(number[a]) for a in node.args)
-        lines.append(f"{node.op.name}({args}){params_key(node.params)!r}:{node.aval!r}")
-    lines.append("return " + ",".join(str(number[o]) for o in graph.outputs))
+        args = ",".join([number[a] for a in node.args])
+        aval = shown.get(node.aval)
+        if aval is None:
+            aval = shown[node.aval] = repr(node.aval)
+        if node.op is CONST:
+            value = node.params["value"]
+            text = value.hex() if type(value) is float else repr(value)
+            lines.append(f"const {text}:{aval}")
+        else:
+            params = repr(params_key(node.params)) if node.params else ""
+            lines.append(f"{node.op.name}({args}){params}:{aval}")
+    lines.append("return " + ",".join([number[o] for o in graph.outputs]))
     return "\n".join(lines)

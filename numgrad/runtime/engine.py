@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections.abc import Iterable
 
 import llvmlite.binding as llvm
@@ -80,8 +81,18 @@ def optimize(text: str, level: int) -> llvm.ModuleRef:
 
 def compile_object(text: str, level: int = 2) -> bytes:
     """Object code for this CPU."""
+    return compile_timed(text, level)[0]
+
+
+def compile_timed(text: str, level: int = 2) -> tuple[bytes, float, float]:
+    """Object code, and the seconds of LLVM's passes (with parsing) and of its code generator."""
     with _lock:
-        return _machine(level).emit_object(optimize(text, level))
+        machine = _machine(level)
+        start = time.perf_counter()
+        module = optimize(text, level)
+        optimized = time.perf_counter()
+        code = machine.emit_object(module)
+        return code, optimized - start, time.perf_counter() - optimized
 
 
 def assembly(text: str, level: int = 2) -> str:
@@ -109,3 +120,8 @@ class Loaded:
         """Address of a function of the module."""
         with _lock:
             return self._engine.get_function_address(name)
+
+    def global_address(self, name: str) -> int:
+        """Address of a variable of the module."""
+        with _lock:
+            return self._engine.get_global_value_address(name)

@@ -1,10 +1,11 @@
-"""The native entry: one C-callable function that serves every compiled program.
+"""The native entry: emitted code that serves the calls of every compiled program.
 
-``entry(self, args, nargs)`` follows CPython's fast calling convention.  `self` is an int64
-array, the *plan* of one program: what each argument has to be, where the code is, what the
-results are.  The entry checks the arguments (exact type, dtype, rank, layout), fills the
-run-time table, asks ``prep`` whether the shapes fit, allocates the results, runs, and
-returns them.  Anything unexpected returns the MISS object, and Python decides what to do.
+It works by a *plan*, an int64 array: what each argument has to be, where the code is, what the
+results are (:mod:`.layout`).  The entry takes containers apart, checks the leaves (exact type,
+dtype, rank, layout), fills the run-time table, asks ``prep`` whether the shapes fit, allocates
+the results, runs, and puts the results together.  Anything unexpected gives the MISS object,
+and Python decides what to do.  There are two ways in: as a builtin function object whose self
+is the plan, and as the vectorcall function of an object that has a plan (:mod:`.callable`).
 
 It replaces a Numba dispatcher for each signature: nothing is compiled per signature, and a
 call costs about 0.3 us instead of 0.7.  It reads three struct layouts directly: PyObject,
@@ -26,396 +27,55 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from ..cache import source_fingerprint, store
-from ..emit import table as tb
 from ..errors import InternalError
 from . import engine, pool, threads
+from .entry_text import TEXT
+from .form import Form, objects
+from .layout import (
+    ARG_SLOTS,
+    ARRAY_EMPTY,
+    ARRAY_SCALAR,
+    B_OBJECT,
+    BUILD_SLOTS,
+    C_ALIGNED,
+    F_ALIGNED,
+    K_ARRAY,
+    K_FORTRAN,
+    K_INT,
+    K_SCALAR,
+    OUT_SLOTS,
+    P_ARGS,
+    P_ARRAY_TYPE,
+    P_BAD,
+    P_BUILD,
+    P_BUILD_AT,
+    P_FIRST,
+    P_GIVEN,
+    P_INT_TYPE,
+    P_LEAVES,
+    P_MISS,
+    P_NAME_AT,
+    P_NAMES,
+    P_NOUT,
+    P_PREP,
+    P_REGISTERS,
+    P_RELEASE,
+    P_RUN,
+    P_START,
+    P_STR_TYPE,
+    P_TABLE,
+    P_TAKE,
+    P_TAKE_AT,
+    P_TEMPLATE,
+    P_WATCH,
+    PYTHON_API,
+    RELEASE_WORK,
+    SET_HANDLER,
+    TAKE_SLOTS,
+)
 
 MISS = object()  # the arguments are not what the program was compiled for
 BAD_INDEX = object()  # an index was out of bounds during the run
-
-# plan slots
-P_NARGS, P_PREP, P_RUN, P_TABLE, P_NOUT, P_DRIVER, P_TUPLE = range(7)
-P_ARRAY_TYPE, P_INT_TYPE, P_MISS, P_BAD, P_TEMPLATE, P_RELEASE, P_START, P_WATCH = range(7, 15)
-P_FIRST = 16
-ARG_SLOTS = 6  # kind, ndim, dtype or type, second type, flags, table slot
-OUT_SLOTS = 4  # is scalar, ndim, dtype, table slot
-K_ARRAY, K_SCALAR, K_INT, K_FORTRAN = range(4)
-
-C_ALIGNED, F_ALIGNED = 0x101, 0x102
-RELEASE_WORK = 20_000  # elements of a loop from which the GIL is released
-STACK_SCRATCH = 4096  # bytes of scratch memory kept on the stack
-
-# NumPy C-API table: positions are part of its ABI
-_ARRAY_EMPTY, _ARRAY_SCALAR, _SET_HANDLER = 184, 60, 304
-
-_PYTHON_API = (
-    "Py_IncRef",
-    "Py_DecRef",
-    "PyTuple_New",
-    "PyTuple_SetItem",
-    "PyLong_AsLongLongAndOverflow",
-    "PyMem_RawMalloc",
-    "PyMem_RawFree",
-    "PyEval_SaveThread",
-    "PyEval_RestoreThread",
-)
-
-_TEXT = f"""
-declare void @ngpy_Py_IncRef(ptr)
-declare void @ngpy_Py_DecRef(ptr)
-declare ptr @ngpy_PyTuple_New(i64)
-declare i32 @ngpy_PyTuple_SetItem(ptr, i64, ptr)
-declare i64 @ngpy_PyLong_AsLongLongAndOverflow(ptr, ptr)
-declare ptr @ngpy_PyMem_RawMalloc(i64)
-declare void @ngpy_PyMem_RawFree(ptr)
-declare ptr @ngpy_PyEval_SaveThread()
-declare void @ngpy_PyEval_RestoreThread(ptr)
-declare ptr @ngnp_Empty(i32, ptr, ptr, i32)
-declare ptr @ngnp_Scalar(ptr, ptr, ptr)
-declare ptr @ngnp_SetHandler(ptr)
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-{pool.text()}
-define internal i64 @at(ptr %p, i64 %i) alwaysinline {{
-  %a = getelementptr i64, ptr %p, i64 %i
-  %v = load i64, ptr %a
-  ret i64 %v
-}}
-
-define internal ptr @pt(ptr %p, i64 %i) alwaysinline {{
-  %a = getelementptr i64, ptr %p, i64 %i
-  %v = load ptr, ptr %a
-  ret ptr %v
-}}
-
-; Gives NumPy its allocator back, if it was taken.
-define internal void @restore(ptr %previous) nounwind {{
-  %none = icmp eq ptr %previous, null
-  br i1 %none, label %done, label %give
-give:
-  %ours = call ptr @ngnp_SetHandler(ptr %previous)
-  call void @ngpy_Py_DecRef(ptr %ours)
-  call void @ngpy_Py_DecRef(ptr %previous)
-  br label %done
-done:
-  ret void
-}}
-
-define ptr @ng_entry(ptr %self, ptr %args, i64 %nargs) nounwind {{
-entry:
-  %pa = getelementptr i8, ptr %self, i64 16
-  %plan = load ptr, ptr %pa
-  %want = call i64 @at(ptr %plan, i64 {P_NARGS})
-  %nout = call i64 @at(ptr %plan, i64 {P_NOUT})
-  %size = call i64 @at(ptr %plan, i64 {P_TABLE})
-  %template = call ptr @pt(ptr %plan, i64 {P_TEMPLATE})
-  %array_type = call ptr @pt(ptr %plan, i64 {P_ARRAY_TYPE})
-  %int_type = call ptr @pt(ptr %plan, i64 {P_INT_TYPE})
-  %cells = add i64 %want, %nout
-  %tab = alloca i64, i64 %size, align 16
-  %cell = alloca i64, i64 %cells, align 16
-  %made = alloca ptr, i64 %nout, align 16
-  %scratch = alloca [{STACK_SCRATCH} x i8], align 64
-  %over = alloca i32
-  %argspecs = getelementptr i64, ptr %plan, i64 {P_FIRST}
-  %argwords = mul i64 %want, {ARG_SLOTS}
-  %outspecs = getelementptr i64, ptr %argspecs, i64 %argwords
-  %same = icmp eq i64 %want, %nargs
-  %watched = call i64 @at(ptr %plan, i64 {P_WATCH})
-  %outwords = mul i64 %nout, {OUT_SLOTS}
-  %watches = getelementptr i64, ptr %outspecs, i64 %outwords
-  br i1 %same, label %watch, label %miss
-
-watch:
-  %wi = phi i64 [ 0, %entry ], [ %wi2, %watch2 ]
-  %wmore = icmp slt i64 %wi, %watched
-  br i1 %wmore, label %watch2, label %init
-watch2:
-  %wo = shl i64 %wi, 1
-  %wp = getelementptr i64, ptr %watches, i64 %wo
-  %place = call ptr @pt(ptr %wp, i64 0)
-  %expected = call i64 @at(ptr %wp, i64 1)
-  %present = call i64 @at(ptr %place, i64 0)
-  %unchanged = icmp eq i64 %present, %expected
-  %wi2 = add i64 %wi, 1
-  br i1 %unchanged, label %watch, label %miss
-
-init:
-  %bytes = shl i64 %size, 3
-  call void @llvm.memcpy.p0.p0.i64(ptr %tab, ptr %template, i64 %bytes, i1 false)
-  br label %next
-
-next:
-  %i = phi i64 [ 0, %init ], [ %i2, %arg_done ]
-  %more = icmp slt i64 %i, %want
-  br i1 %more, label %arg, label %prep
-
-arg:
-  %spo = mul i64 %i, {ARG_SLOTS}
-  %sp = getelementptr i64, ptr %argspecs, i64 %spo
-  %kind = call i64 @at(ptr %sp, i64 0)
-  %ndim = call i64 @at(ptr %sp, i64 1)
-  %want_type = call ptr @pt(ptr %sp, i64 2)
-  %want_type2 = call ptr @pt(ptr %sp, i64 3)
-  %want_flags = call i64 @at(ptr %sp, i64 4)
-  %slot = call i64 @at(ptr %sp, i64 5)
-  %obj = call ptr @pt(ptr %args, i64 %i)
-  %type = call ptr @pt(ptr %obj, i64 1)
-  %cellp = getelementptr i64, ptr %cell, i64 %i
-  %tabp = getelementptr i64, ptr %tab, i64 %slot
-  switch i64 %kind, label %array [ i64 {K_SCALAR}, label %scalar i64 {K_INT}, label %integer ]
-
-scalar:
-  %s1 = icmp eq ptr %type, %want_type
-  %s2 = icmp eq ptr %type, %want_type2
-  %s = or i1 %s1, %s2
-  %payload = getelementptr i8, ptr %obj, i64 16
-  store ptr %payload, ptr %tabp
-  br i1 %s, label %arg_done, label %miss
-
-integer:
-  %isint = icmp eq ptr %type, %int_type
-  br i1 %isint, label %integer2, label %miss
-integer2:
-  %iv = call i64 @ngpy_PyLong_AsLongLongAndOverflow(ptr %obj, ptr %over)
-  %ov = load i32, ptr %over
-  %fits = icmp eq i32 %ov, 0
-  store i64 %iv, ptr %cellp
-  store ptr %cellp, ptr %tabp
-  br i1 %fits, label %arg_done, label %miss
-
-array:
-  %isarray = icmp eq ptr %type, %array_type
-  br i1 %isarray, label %array2, label %miss
-array2:
-  %ndp = getelementptr i8, ptr %obj, i64 24
-  %nd32 = load i32, ptr %ndp
-  %nd = sext i32 %nd32 to i64
-  %okn = icmp eq i64 %nd, %ndim
-  %descr = call ptr @pt(ptr %obj, i64 7)
-  %okd = icmp eq ptr %descr, %want_type
-  %flp = getelementptr i8, ptr %obj, i64 64
-  %fl32 = load i32, ptr %flp
-  %fl = zext i32 %fl32 to i64
-  %flm = and i64 %fl, %want_flags
-  %okf = icmp eq i64 %flm, %want_flags
-  %ok1 = and i1 %okn, %okd
-  %ok = and i1 %ok1, %okf
-  br i1 %ok, label %array3, label %miss
-array3:
-  %data = call ptr @pt(ptr %obj, i64 2)
-  store ptr %data, ptr %tabp
-  %dims = call ptr @pt(ptr %obj, i64 4)
-  %fortran = icmp eq i64 %kind, {K_FORTRAN}
-  br label %dim
-dim:
-  %k = phi i64 [ 0, %array3 ], [ %k2, %dim2 ]
-  %kmore = icmp slt i64 %k, %nd
-  br i1 %kmore, label %dim2, label %arg_done
-dim2:
-  %k2 = add i64 %k, 1
-  %rev = sub i64 %nd, %k2
-  %src = select i1 %fortran, i64 %rev, i64 %k
-  %dv = call i64 @at(ptr %dims, i64 %src)
-  %dst = getelementptr i64, ptr %tabp, i64 %k2
-  store i64 %dv, ptr %dst
-  br label %dim
-
-arg_done:
-  %i2 = add i64 %i, 1
-  br label %next
-
-prep:
-  %prepf = call ptr @pt(ptr %plan, i64 {P_PREP})
-  %status = call i64 %prepf(ptr %tab)
-  %fit = icmp eq i64 %status, 0
-  %work = call i64 @at(ptr %tab, i64 {tb.WORK})
-  %pooled = icmp sge i64 %work, {pool.WORK}
-  br i1 %fit, label %allocate, label %miss
-allocate:
-  br i1 %pooled, label %ours, label %outs
-ours:
-  %handler = load ptr, ptr @pool_handler
-  %old = call ptr @ngnp_SetHandler(ptr %handler)
-  br label %outs
-
-outs:
-  %previous = phi ptr [ null, %allocate ], [ %old, %ours ], [ %previous, %out_done ]
-  %o = phi i64 [ 0, %allocate ], [ 0, %ours ], [ %o2, %out_done ]
-  %omore = icmp slt i64 %o, %nout
-  br i1 %omore, label %out, label %allocated
-out:
-  %osp = mul i64 %o, {OUT_SLOTS}
-  %os = getelementptr i64, ptr %outspecs, i64 %osp
-  %oscalar = call i64 @at(ptr %os, i64 0)
-  %ond = call i64 @at(ptr %os, i64 1)
-  %odescr = call ptr @pt(ptr %os, i64 2)
-  %oslot = call i64 @at(ptr %os, i64 3)
-  %otab = getelementptr i64, ptr %tab, i64 %oslot
-  %madep = getelementptr ptr, ptr %made, i64 %o
-  store ptr null, ptr %madep
-  %iss = icmp ne i64 %oscalar, 0
-  br i1 %iss, label %out_scalar, label %out_array
-out_scalar:
-  %oc = add i64 %want, %o
-  %ocell = getelementptr i64, ptr %cell, i64 %oc
-  store ptr %ocell, ptr %otab
-  br label %out_done
-out_array:
-  call void @ngpy_Py_IncRef(ptr %odescr)
-  %ond32 = trunc i64 %ond to i32
-  %odims = getelementptr i64, ptr %otab, i64 1
-  %new = call ptr @ngnp_Empty(i32 %ond32, ptr %odims, ptr %odescr, i32 0)
-  %isnull = icmp eq ptr %new, null
-  br i1 %isnull, label %no_array, label %out_array2
-no_array:
-  call void @restore(ptr %previous)
-  br label %fail
-out_array2:
-  store ptr %new, ptr %madep
-  %odata = call ptr @pt(ptr %new, i64 2)
-  store ptr %odata, ptr %otab
-  br label %out_done
-out_done:
-  %o2 = add i64 %o, 1
-  br label %outs
-
-allocated:
-  call void @restore(ptr %previous)
-  br label %memory
-
-memory:
-  %need = call i64 @at(ptr %tab, i64 {tb.BYTES})
-  %small = icmp sle i64 %need, {STACK_SCRATCH}
-  br i1 %small, label %go, label %heap
-heap:
-  %raw = call ptr @ngpool_malloc(ptr null, i64 %need)
-  %rawnull = icmp eq ptr %raw, null
-  br i1 %rawnull, label %miss_made, label %go
-
-go:
-  %ws = phi ptr [ %scratch, %memory ], [ %raw, %heap ]
-  %tofree = phi ptr [ null, %memory ], [ %raw, %heap ]
-  %wsp = getelementptr i64, ptr %tab, i64 {tb.WORKSPACE}
-  store ptr %ws, ptr %wsp
-  %drp = getelementptr i64, ptr %tab, i64 {tb.DRIVER}
-  store i64 0, ptr %drp
-  %limit = call i64 @at(ptr %plan, i64 {P_RELEASE})
-  %runf = call ptr @pt(ptr %plan, i64 {P_RUN})
-  %long = icmp sgt i64 %work, %limit
-  br i1 %long, label %large, label %locked
-large:
-  %start = call ptr @pt(ptr %plan, i64 {P_START})
-  %nostart = icmp eq ptr %start, null
-  br i1 %nostart, label %unlocked, label %starting
-starting:
-  %found = call i64 %start()
-  %driverp = getelementptr i64, ptr %plan, i64 {P_DRIVER}
-  store i64 %found, ptr %driverp
-  %startp = getelementptr i64, ptr %plan, i64 {P_START}
-  store ptr null, ptr %startp
-  br label %unlocked
-unlocked:
-  %driver = call i64 @at(ptr %plan, i64 {P_DRIVER})
-  store i64 %driver, ptr %drp
-  %state = call ptr @ngpy_PyEval_SaveThread()
-  call void %runf(ptr %tab)
-  call void @ngpy_PyEval_RestoreThread(ptr %state)
-  br label %ran
-locked:
-  call void %runf(ptr %tab)
-  br label %ran
-ran:
-  %havefree = icmp ne ptr %tofree, null
-  br i1 %havefree, label %release, label %checked
-release:
-  call void @ngpool_free(ptr null, ptr %tofree, i64 0)
-  br label %checked
-checked:
-  %err = call i64 @at(ptr %tab, i64 {tb.ERROR})
-  %good = icmp eq i64 %err, 0
-  br i1 %good, label %box, label %bad
-
-box:
-  %b = phi i64 [ 0, %checked ], [ %b2, %boxed ]
-  %bmore = icmp slt i64 %b, %nout
-  br i1 %bmore, label %box1, label %finish
-box1:
-  %bmadep = getelementptr ptr, ptr %made, i64 %b
-  %bobj = load ptr, ptr %bmadep
-  %bnull = icmp eq ptr %bobj, null
-  br i1 %bnull, label %box2, label %boxed
-box2:
-  %bso = mul i64 %b, {OUT_SLOTS}
-  %bs = getelementptr i64, ptr %outspecs, i64 %bso
-  %bdescr = call ptr @pt(ptr %bs, i64 2)
-  %bc = add i64 %want, %b
-  %bcell = getelementptr i64, ptr %cell, i64 %bc
-  %sc = call ptr @ngnp_Scalar(ptr %bcell, ptr %bdescr, ptr null)
-  store ptr %sc, ptr %bmadep
-  %scnull = icmp eq ptr %sc, null
-  br i1 %scnull, label %fail, label %boxed
-boxed:
-  %b2 = add i64 %b, 1
-  br label %box
-
-finish:
-  %astuple = call i64 @at(ptr %plan, i64 {P_TUPLE})
-  %single = icmp eq i64 %astuple, 0
-  br i1 %single, label %one, label %tuple
-one:
-  %only = load ptr, ptr %made
-  ret ptr %only
-tuple:
-  %t = call ptr @ngpy_PyTuple_New(i64 %nout)
-  %tnull = icmp eq ptr %t, null
-  br i1 %tnull, label %fail, label %fill
-fill:
-  %j = phi i64 [ 0, %tuple ], [ %j2, %fill2 ]
-  %jmore = icmp slt i64 %j, %nout
-  br i1 %jmore, label %fill2, label %done
-fill2:
-  %jp = getelementptr ptr, ptr %made, i64 %j
-  %jo = load ptr, ptr %jp
-  %ignored = call i32 @ngpy_PyTuple_SetItem(ptr %t, i64 %j, ptr %jo)
-  %j2 = add i64 %j, 1
-  br label %fill
-done:
-  ret ptr %t
-
-bad:
-  %badobj = call ptr @pt(ptr %plan, i64 {P_BAD})
-  br label %drop
-miss_made:
-  %missobj2 = call ptr @pt(ptr %plan, i64 {P_MISS})
-  br label %drop
-drop:
-  %answer = phi ptr [ %badobj, %bad ], [ %missobj2, %miss_made ]
-  br label %drop1
-drop1:
-  %d = phi i64 [ 0, %drop ], [ %d2, %drop3 ]
-  %dmore = icmp slt i64 %d, %nout
-  br i1 %dmore, label %drop2, label %dropped
-drop2:
-  %dp = getelementptr ptr, ptr %made, i64 %d
-  %do = load ptr, ptr %dp
-  call void @ngpy_Py_DecRef(ptr %do)
-  br label %drop3
-drop3:
-  %d2 = add i64 %d, 1
-  br label %drop1
-dropped:
-  call void @ngpy_Py_IncRef(ptr %answer)
-  ret ptr %answer
-
-miss:
-  %missobj = call ptr @pt(ptr %plan, i64 {P_MISS})
-  call void @ngpy_Py_IncRef(ptr %missobj)
-  ret ptr %missobj
-
-fail:
-  ret ptr null
-}}
-"""
 
 
 class _MethodDef(ctypes.Structure):
@@ -432,7 +92,7 @@ def _numpy_api() -> ctypes.Array:
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     table = get(capsule, None)
-    return ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p * (_SET_HANDLER + 1))).contents
+    return ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p * (SET_HANDLER + 1))).contents
 
 
 @functools.cache
@@ -466,21 +126,21 @@ def supported() -> bool:
 @functools.cache
 def _entry() -> tuple[engine.Loaded, _MethodDef]:
     """The entry function, compiled once and kept in the disk cache."""
-    text = f"{_TEXT}{engine.cpu()}{llvm.llvm_version_info}{source_fingerprint()}"
+    text = f"{TEXT}{engine.cpu()}{llvm.llvm_version_info}{source_fingerprint()}"
     key = hashlib.sha256(text.encode()).hexdigest()
     found = store().get(key)
     if found is not None:
         code = found.blobs["object"]
     else:
-        code = engine.compile_object(_TEXT, 1)
+        code = engine.compile_object(TEXT, 1)
         store().put(key, {"what": "native entry"}, {"object": code})
-    for name in _PYTHON_API:
+    for name in PYTHON_API:
         address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
         llvm.add_symbol("ngpy_" + name, address)
     api = _numpy_api()
-    llvm.add_symbol("ngnp_Empty", api[_ARRAY_EMPTY])
-    llvm.add_symbol("ngnp_Scalar", api[_ARRAY_SCALAR])
-    llvm.add_symbol("ngnp_SetHandler", api[_SET_HANDLER])
+    llvm.add_symbol("ngnp_Empty", api[ARRAY_EMPTY])
+    llvm.add_symbol("ngnp_Scalar", api[ARRAY_SCALAR])
+    llvm.add_symbol("ngnp_SetHandler", api[SET_HANDLER])
     pool.register()
     loaded = engine.Loaded(code, ())
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(loaded))  # arrays are freed by its code
@@ -518,6 +178,16 @@ def _start_driver() -> int:
         return 0
 
 
+class Plan(np.ndarray):
+    """The int64 array that a native function has as its `self`.
+
+    What its numbers point to lives in ``keep``, so that code and buffers outlast a function
+    that is still running when its variant is dropped.
+    """
+
+    keep: tuple[Any, ...] = ()
+
+
 def build_plan(
     args: Sequence[ArgSpec],
     arg_slots: Sequence[int],
@@ -526,24 +196,24 @@ def build_plan(
     template: np.ndarray,
     prep: int,
     run: int,
-    as_tuple: bool,
+    form: Form,
     codes: Sequence[tuple[Any, Any]] = (),
-) -> np.ndarray:
-    """The plan array of one program; the caller keeps everything it points to alive.
+) -> Plan:
+    """The plan array of one program; it keeps alive what it refers to in `form`.
 
     `codes` are pairs of a Python function and the code object that it has to have.
     """
-    size = P_FIRST + ARG_SLOTS * len(args) + OUT_SLOTS * len(outputs) + 2 * len(codes)
-    plan = np.zeros(size, np.int64)
-    plan[P_WATCH] = len(codes)
-    plan[P_NARGS], plan[P_PREP], plan[P_RUN] = len(args), prep, run
-    plan[P_TABLE], plan[P_NOUT], plan[P_TUPLE] = len(template), len(outputs), int(as_tuple)
-    plan[P_ARRAY_TYPE], plan[P_INT_TYPE] = id(np.ndarray), id(int)
-    plan[P_MISS], plan[P_BAD] = id(MISS), id(BAD_INDEX)
-    plan[P_TEMPLATE], plan[P_RELEASE] = template.ctypes.data, RELEASE_WORK
-    plan[P_START] = ctypes.cast(_start_driver, ctypes.c_void_p).value or 0
-    at = P_FIRST
-    for spec, slot in zip(args, arg_slots, strict=True):
+    words: list[int] = [0] * P_FIRST
+    words[P_LEAVES], words[P_PREP], words[P_RUN] = len(args), prep, run
+    words[P_TABLE], words[P_NOUT], words[P_WATCH] = len(template), len(outputs), len(codes)
+    words[P_ARRAY_TYPE], words[P_INT_TYPE], words[P_STR_TYPE] = id(np.ndarray), id(int), id(str)
+    words[P_MISS], words[P_BAD] = id(MISS), id(BAD_INDEX)
+    words[P_TEMPLATE], words[P_RELEASE] = template.ctypes.data, RELEASE_WORK
+    words[P_START] = ctypes.cast(_start_driver, ctypes.c_void_p).value or 0
+    words[P_GIVEN], words[P_NAMES] = form.given, len(form.names)
+    words[P_ARGS], words[P_REGISTERS] = form.given + len(form.names), form.registers
+    words[P_TAKE], words[P_BUILD] = len(form.take), len(form.build)
+    for spec, slot, register in zip(args, arg_slots, form.leaves, strict=True):
         if spec.kind == "scalar":
             row = [K_SCALAR, 0, id(spec.types[0]), id(spec.types[-1]), 0, slot]
         elif spec.kind == "int":
@@ -553,14 +223,38 @@ def build_plan(
             flags = F_ALIGNED if fortran else C_ALIGNED
             code = K_FORTRAN if fortran else K_ARRAY
             row = [code, spec.ndim, id(spec.dtype), 0, flags, slot]
-        plan[at : at + ARG_SLOTS] = row
-        at += ARG_SLOTS
+        words += [*row, register]
     for (scalar, ndim, dtype), slot in zip(outputs, output_slots, strict=True):
-        plan[at : at + OUT_SLOTS] = [int(scalar), ndim, id(np.dtype(dtype)), slot]
-        at += OUT_SLOTS
+        words += [int(scalar), ndim, id(np.dtype(dtype)), slot]
     for function, code in codes:
-        plan[at : at + 2] = [id(function) + _code_offset(), id(code)]
-        at += 2
+        words += [id(function) + _code_offset(), id(code)]
+    assert len(words) == (
+        P_FIRST + ARG_SLOTS * len(args) + OUT_SLOTS * len(outputs) + 2 * len(codes)
+    )
+    # lists of object addresses and of steps; `inner` are the places of addresses in this array
+    inner = []
+
+    def append(target: int, addresses: Sequence[int]) -> None:
+        inner.append((target, len(words)))
+        words.extend(addresses)
+
+    append(P_NAME_AT, [id(name) for name in form.names])
+    at = len(words)
+    append(P_TAKE_AT, [0] * (TAKE_SLOTS * len(form.take)))
+    for what, register, count, first, obj, keys in form.take:
+        words[at : at + TAKE_SLOTS] = [what, register, count, first, id(obj), 0]
+        append(at + TAKE_SLOTS - 1, [id(key) for key in keys])
+        at += TAKE_SLOTS
+    at = len(words)
+    append(P_BUILD_AT, [0] * (BUILD_SLOTS * len(form.build)))
+    for what, number, keys in form.build:
+        words[at : at + BUILD_SLOTS] = [what, id(number) if what == B_OBJECT else number, 0]
+        append(at + BUILD_SLOTS - 1, [id(key) for key in keys])
+        at += BUILD_SLOTS
+    plan = np.array(words, np.int64).view(Plan)
+    for target, place in inner:
+        plan[target] = plan.ctypes.data + 8 * place
+    plan.keep = (*objects(form), template, *args, *outputs, *codes)
     return plan
 
 
@@ -576,22 +270,19 @@ def _code_offset() -> int:
     raise InternalError("a Python function does not hold its code where it was looked for")
 
 
-class Plan(np.ndarray):
-    """The int64 array that a native function has as its `self`.
-
-    What its numbers point to lives in ``keep``, so that code and buffers outlast a function
-    that is still running when its variant is dropped.
-    """
-
-    keep: tuple[Any, ...] = ()
-
-
-def make_callable(plan: np.ndarray, keep: tuple[Any, ...]) -> Any:
+def make_callable(plan: Plan) -> Any:
     """A builtin function object that runs the program described by `plan`."""
-    plan = plan.view(Plan)
-    plan.keep = keep
     _, method = _entry()
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype = ctypes.py_object
     new.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
     return new(ctypes.addressof(method), plan, None)
+
+
+@functools.cache
+def vectorcall_address(plan_offset: int, method_offset: int) -> int:
+    """Address of the entry for objects that keep plan and method at these places."""
+    loaded, _ = _entry()
+    for name, offset in (("ng_plan_offset", plan_offset), ("ng_method_offset", method_offset)):
+        ctypes.c_int64.from_address(loaded.global_address(name)).value = offset
+    return loaded.address("ng_vectorcall")

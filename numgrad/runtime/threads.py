@@ -1,8 +1,12 @@
-"""The prange driver: one Numba function that runs the chunks of any emitted loop nest.
+"""The driver of parallel loops: runs the chunks of any emitted loop nest on Numba's threads.
 
-It is compiled once ever (and kept by Numba's own file cache); emitted code calls it through
-an address in the run-time table.  Numba is imported when the first large problem comes along,
-so small programs never pay for it.
+Emitted code calls it through an address in the run-time table.  It is a few lines of IR that
+call the ``parallel_for`` of Numba's threading layer (tbb, omp or workqueue), the function
+behind Numba's own ``prange``: nothing is compiled by Numba, its threads are the only ones, and
+``numba.set_num_threads`` holds.  Chunks are handed out one by one, so a thread that the
+system keeps waiting does not keep the others.
+
+Numba is imported when the first large problem comes along, so small programs never pay for it.
 """
 
 from __future__ import annotations
@@ -15,9 +19,90 @@ import sys
 import threading
 from typing import Any
 
+import llvmlite.binding as llvm
+
 from ..config import config
+from . import engine
 
 _lock = threading.Lock()
+
+# %job: function, table, number of chunks, next chunk.
+_TEXT = """
+declare void @numba_parallel_for(ptr, ptr, ptr, ptr, ptr, i64, i64, i32)
+declare i32 @ng_get_num_threads()
+@ng_limit = global i32 1
+@ng_exclusive = global i32 0
+@ng_busy = internal global i64 0
+
+define internal void @work(ptr %args, ptr %dims, ptr %steps, ptr %job) nounwind {
+entry:
+  %function = load ptr, ptr %job
+  %tablep = getelementptr i64, ptr %job, i64 1
+  %table = load ptr, ptr %tablep
+  %countp = getelementptr i64, ptr %job, i64 2
+  %count = load i64, ptr %countp
+  %nextp = getelementptr i64, ptr %job, i64 3
+  br label %take
+take:
+  %chunk = atomicrmw add ptr %nextp, i64 1 monotonic
+  %left = icmp slt i64 %chunk, %count
+  br i1 %left, label %run, label %done
+run:
+  call void %function(ptr %table, i64 %chunk)
+  br label %take
+done:
+  ret void
+}
+
+define void @ng_run_chunks(ptr %function, ptr %table, i64 %count) nounwind {
+entry:
+  %job = alloca [4 x i64], align 64
+  %args = alloca ptr
+  %dims = alloca i64
+  %steps = alloca i64
+  store ptr %function, ptr %job
+  %tablep = getelementptr i64, ptr %job, i64 1
+  store ptr %table, ptr %tablep
+  %countp = getelementptr i64, ptr %job, i64 2
+  store i64 %count, ptr %countp
+  %nextp = getelementptr i64, ptr %job, i64 3
+  store i64 0, ptr %nextp
+  store ptr null, ptr %args
+  store i64 0, ptr %steps
+  %set = call i32 @ng_get_num_threads()
+  %limit = load i32, ptr @ng_limit
+  %fewer = icmp slt i32 %set, %limit
+  %most = select i1 %fewer, i32 %set, i32 %limit
+  %most64 = sext i32 %most to i64
+  %few = icmp slt i64 %count, %most64
+  %threads = select i1 %few, i64 %count, i64 %most64
+  store i64 %threads, ptr %dims
+  %one = icmp slt i64 %threads, 2
+  br i1 %one, label %alone, label %many
+many:
+  %exclusive = load i32, ptr @ng_exclusive
+  %locked = icmp ne i32 %exclusive, 0
+  br i1 %locked, label %lock, label %together
+lock:
+  %pair = cmpxchg ptr @ng_busy, i64 0, i64 1 seq_cst seq_cst
+  %got = extractvalue { i64, i1 } %pair, 1
+  br i1 %got, label %exclusively, label %alone
+exclusively:
+  %threads32a = trunc i64 %threads to i32
+  call void @numba_parallel_for(ptr @work, ptr %args, ptr %dims, ptr %steps, ptr %job,
+                                i64 0, i64 1, i32 %threads32a)
+  store atomic i64 0, ptr @ng_busy seq_cst, align 8
+  ret void
+together:
+  %threads32 = trunc i64 %threads to i32
+  call void @numba_parallel_for(ptr @work, ptr %args, ptr %dims, ptr %steps, ptr %job,
+                                i64 0, i64 1, i32 %threads32)
+  ret void
+alone:
+  call void @work(ptr %args, ptr %dims, ptr %steps, ptr %job)
+  ret void
+}
+"""
 
 
 def preload_tbb() -> bool:
@@ -47,18 +132,28 @@ def _driver() -> tuple[int, str, Any]:
     with _lock:
         if preload_tbb():
             os.environ.setdefault("NUMBA_THREADING_LAYER_PRIORITY", "tbb omp workqueue")
-        from . import prange
+        import numba
+        from numba.np.ufunc import parallel
 
-        layer = prange.start()
-        driver = prange.run_chunks_locked if layer == "workqueue" else prange.run_chunks
-        return driver.address, layer, prange
+        parallel._launch_threads()
+        layer = numba.threading_layer()
+        # Numba registers the functions of its threading layer with LLVM
+        llvm.add_symbol("ng_get_num_threads", llvm.address_of_symbol("get_num_threads"))
+        loaded = engine.Loaded(engine.compile_object(_TEXT, 1), ())
+        # two loops at once would end the process in this layer: who comes second runs serially
+        exclusive = ctypes.c_int32.from_address(loaded.global_address("ng_exclusive"))
+        exclusive.value = int(layer == "workqueue")
+        return loaded.address("ng_run_chunks"), layer, loaded
 
 
 def driver_address() -> int:
-    """Address of the prange driver, or 0 where one thread is all there is."""
-    if threads() < 2:
+    """Address of the driver, or 0 where one thread is all there is."""
+    most = threads()
+    if most < 2:
         return 0
-    return _driver()[0]
+    address, _, loaded = _driver()
+    ctypes.c_int32.from_address(loaded.global_address("ng_limit")).value = most
+    return address
 
 
 def threading_layer() -> str:

@@ -20,6 +20,7 @@ from ..ir.graph import CONST, INPUT, Graph, Node
 from ..ops.lower import Call, Gather, Index, Ix, Leaf, Map, Reduce, View, Window, fixed
 from .bands import form_bands, made
 from .demand import NO_WINDOW, Decide, Element, MustStore, Pull
+from .memory import Request, assign_slots
 from .packing import find_packs, repacked
 from .products import improve_products, is_written_out
 from .segments import find_interior
@@ -29,6 +30,7 @@ from .stages import CallStage, LoopStage, Root
 UNROLL = 8  # static extents up to this are unrolled into scalars
 WRITTEN_OUT = 64  # points of several such axes that are written out together
 STRAIGHT = 32  # a static domain of at most this many points needs no loop
+STRAIGHT_VALUES = 4000  # points times nodes beyond which it gets one: compiled in fewer seconds
 SCALAR_PROGRAM = 1500  # elements (weighted) of a program that becomes straight-line code
 LONG_INTERIOR = 400  # elements of a body that is emitted once, with all its tests
 HEAVY = 24.0  # recomputing something dearer than this in a second stage is stored instead
@@ -320,7 +322,8 @@ class Scheduler:
         live = tuple(k for k, d in enumerate(domain) if d != 1)
         whole: Index = tuple(Ix(k, 1, 0) if d != 1 else fixed(0) for k, d in enumerate(domain))
         n = _small(domain)
-        if n is not None and n <= STRAIGHT:
+        short = n is not None and n <= STRAIGHT
+        if short and (n == 1 or int(n or 0) * len(self.graph.nodes) <= STRAIGHT_VALUES):
             stage.unrolled, stage.loops = live, ()
         else:
             stage.loops, stage.unrolled = live, ()
@@ -488,24 +491,16 @@ class Scheduler:
                 output_of[node] = i
         # within a band every chunk passes through all the nests: nothing is free before its end
         last_use = {node: last_of[at] for node, at in self._last_use(stages).items()}
-        temporaries: dict[Node, int] = {}
-        slots: list[DimLike] = []
-        free: dict[DimLike, list[int]] = {}
+        first_of = [band[0] for band in bands for _ in band]
+        requests = []
         for at, stage in enumerate(stages):
             for node in made(stage):
-                if node in output_of:
-                    continue
-                size = product(node.shape) * node.dtype.itemsize
-                spare = free.get(size)
-                if spare:
-                    temporaries[node] = spare.pop()
-                else:
-                    temporaries[node] = len(slots)
-                    slots.append(size)
-            for node, when in last_use.items():
-                if when == at and node in temporaries:
+                if node not in output_of:
                     size = product(node.shape) * node.dtype.itemsize
-                    free.setdefault(size, []).append(temporaries[node])
+                    requests.append(
+                        Request(node, size, first_of[at], last_use.get(node, last_of[at]))
+                    )
+        temporaries, slots = assign_slots(requests)
         return Plan(graph, stages, bands, output_of, copies, temporaries, slots)
 
     def _last_use(self, stages: list[LoopStage | CallStage]) -> dict[Node, int]:

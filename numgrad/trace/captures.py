@@ -64,6 +64,11 @@ class Captured(Explorer):
         """``read()``: the present values of the captures."""
         return self._checks.compile_read()
 
+    @functools.cached_property
+    def probe(self) -> Callable[[], tuple]:
+        """`check` and `read` in one: the present values, or one too many if `check` fails."""
+        return self._checks.compile_probe((None,) * (len(self.captures) + 1))
+
     @property
     def trivial(self) -> bool:
         """Nothing that is captured can change: there is nothing to read and to compare."""

@@ -98,6 +98,17 @@ class Checks:
         body = "".join(used)
         return self._compile(f"def read():\n{body}    return [{', '.join(self.reads)}]\n", "read")
 
+    def compile_probe(self, refused: tuple) -> Callable[[], tuple]:
+        """``probe()``: the values of the captures in a tuple, or `refused` if `check` fails."""
+        used = "".join(f"            {flat} = flatten({s})[0]\n" for s, flat in self._flat.items())
+        conditions = "".join(f"\n            and {t}" for t in self._tests)
+        return self._compile(
+            "def probe():\n    try:\n        if (True" + conditions + "):\n" + used
+            + f"            return ({''.join(f'{r}, ' for r in self.reads)})\n"
+            f"    except Exception:\n        pass\n    return {self.name(refused)}\n",
+            "probe",
+        )  # fmt: skip
+
     def _compile(self, source: str, name: str) -> Callable[[], Any]:
         space: dict[str, Any] = dict(self._space)
         exec(compile(source, "<numgrad captures>", "exec"), space)
