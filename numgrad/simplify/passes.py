@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir.graph import CONST, Graph, Node, current_where, params_key, set_where, toposort
+from ..ops import bodies
 from .rules import COMMUTATIVE, RULES
 
 
@@ -81,3 +82,6 @@ def simplify(graph: Graph) -> Graph:
     finally:
         set_where(before)
     return Graph(graph.inputs, [rewriter.settled[o] for o in graph.outputs], graph.names)
+
+
+bodies.register_hook("simplify", simplify)
