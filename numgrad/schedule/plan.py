@@ -17,6 +17,7 @@ import numpy as np
 
 from ..ir.dims import DimLike, Shape, product
 from ..ir.graph import CONST, INPUT, Graph, Node
+from ..ops.loops import LOOPS, loop_result
 from ..ops.lower import Call, Gather, Index, Ix, Leaf, Map, Reduce, View, Window, fixed
 from .demand import NO_WINDOW, Decide, Element, MustStore, Pull
 from .segments import Interior, find_interior
@@ -189,6 +190,8 @@ def is_scalar_program(graph: Graph) -> bool:
         if n is None or n > 256:
             return False
         lower = node.op.lower
+        if node.op in LOOPS:
+            return False
         if isinstance(lower, Gather) and node.args[0].op is not INPUT:
             return False  # a computed position needs its operand in memory
         if isinstance(lower, (Reduce, Call)):
@@ -219,6 +222,11 @@ def _unrollable(node: Node) -> bool:
         k = node.args[0].shape[-1]
         return isinstance(k, int) and k <= UNROLL
     return False
+
+
+def loop_results(graph: Graph, loop: Node) -> list[Node]:
+    """The nodes of a graph that pick results of a loop."""
+    return [n for n in graph.nodes if n.op is loop_result and n.args[0] is loop]
 
 
 # -- the scheduler -------------------------------------------------------------------
@@ -310,6 +318,8 @@ class Scheduler:
         order = [n for n in self.graph.nodes if n in self.stored]
         for node in order:
             lower = node.op.lower
+            if node.op is loop_result:
+                continue  # the loop makes it
             if isinstance(lower, Call) and not self.scalar and not _unrollable(node):
                 calls.append(CallStage(node, level[node]))
                 continue
@@ -514,9 +524,12 @@ class Scheduler:
                     free.setdefault(size, []).append(temporaries[node])
         return Plan(graph, stages, output_of, copies, temporaries, slots)
 
-    @staticmethod
-    def _made(stage: LoopStage | CallStage) -> list[Node]:
-        return [r.node for r in stage.roots] if isinstance(stage, LoopStage) else [stage.node]
+    def _made(self, stage: LoopStage | CallStage) -> list[Node]:
+        if isinstance(stage, LoopStage):
+            return [r.node for r in stage.roots]
+        if stage.node.op in LOOPS:
+            return loop_results(self.graph, stage.node)
+        return [stage.node]
 
     def _last_use(self, stages: list[LoopStage | CallStage]) -> dict[Node, int]:
         last: dict[Node, int] = {}
