@@ -89,6 +89,9 @@ class LoopCode:
             j: self._take(_size(y)) for j, y in enumerate(self.ys) if m + j not in self.made
         }
         self.flag = self._take(8)
+        # arguments that are one number everywhere, where a body wants an array
+        arrays = [*self.consts, *(self.rest if self.node.op.name == "scan" else ())]
+        self.filled = {a: self._take(_size(a)) for a in arrays if a.op is CONST}
         self.stacks = self._stacked_carries() if node.op.name == "scan" else {}
 
     def _take(self, size: DimLike) -> int:
@@ -115,12 +118,16 @@ class LoopCode:
         for e, inline in zip(self.bodies, self.inline, strict=True):
             if not inline:
                 e.emit_stages()
+        for a in self.filled:
+            self._start(b, a, self._result(b, a))
         {"scan": self._scan, "while": self._while, "sweep": self._sweep}[self.node.op.name](b)
         for nodes in self.made.values():
             for twin in nodes[1:]:
                 self._copy(b, self._result(b, nodes[0]), self._result(b, twin), twin)
 
     def _result(self, b: Body, node: Node) -> Val:
+        if node in self.filled:
+            return b.load_slot(self.filled[node], "ptr")
         found: Val = self.emitter.buffer(b)(node)
         return found
 

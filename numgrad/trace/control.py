@@ -68,7 +68,7 @@ class _Carry:
             if node.shape != old.shape:
                 node = relabel(node, old.shape)
             if node.dtype != old.dtype:
-                if self.weak[k] and np.result_type(node.dtype, old.dtype) == node.dtype:
+                if self.weak[k] and _widens(old.dtype, node.dtype):
                     self.nodes[k] = ew.astype(old, dtype=node.dtype)
                     again = True
                 elif _is_weak(leaf) and np.result_type(node.dtype, old.dtype).kind == old.dtype.kind:
@@ -88,6 +88,11 @@ class _Carry:
         return self.tree.unflatten(
             [wrap(n, weak=w) for n, w in zip(nodes, self.weak, strict=True)]
         )
+
+
+def _widens(weak: np.dtype, new: np.dtype) -> bool:
+    """Whether a Python number of the kind of `weak` takes on the dtype `new`."""
+    return new.kind == "f" or (weak.kind in "bi" and new.kind in "iu")
 
 
 def _is_weak(x: Any) -> bool:
