@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from ..ir.graph import CONST, Aval, Graph, Node, const, input_node, rebuild, toposort
 
-# Views that cost nothing where they are used; everything without arguments is a leaf.
-_INSIDE = {"expand", "reshape", "transpose", "slice"}
+# Views that cost nothing where they are used, and whose cotangents neither; everything without
+# arguments is a leaf.  A slice is taken outside: else each turn adds to the whole array.
+_INSIDE = {"expand", "reshape", "transpose"}
 
 _hooks: dict[str, Callable[..., Any]] = {}
 

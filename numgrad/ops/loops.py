@@ -441,7 +441,7 @@ def while_(
     return _results(bundle, [n.aval for n in following])
 
 
-def _condition(s: Split) -> Node:
+def condition_of(s: Split) -> Node:
     """The condition over the inputs of the body."""
     graph = s.params["cond"].graph
     mapping = dict(zip(graph.inputs, s.inputs, strict=False))
@@ -463,7 +463,7 @@ def _while_jvp(node: Node, tangents: Sequence[Node | None]) -> dict[int, Node] |
     moved = hook("jvp")(
         [s.next[k] for k in carried], [s.inputs[k] for k in seeds], list(seeds.values())
     )
-    *new, condition = s.opened([*s.next, *moved, _condition(s)])
+    *new, condition = s.opened([*s.next, *moved, condition_of(s)])
     finals = while_(
         [*s.carries, *[seeds[s.n + k] for k in carried]],
         condition,
@@ -476,7 +476,7 @@ def _while_jvp(node: Node, tangents: Sequence[Node | None]) -> dict[int, Node] |
 def _while_vjp(node: Node, g: Parts, needed: Sequence[bool]) -> list[Node | None]:
     s = Split(node)
     r = _Reverse(s, g, needed)
-    *new, condition = s.opened([*s.next, *r.following, _condition(s)])
+    *new, condition = s.opened([*s.next, *r.following, condition_of(s)])
     finals = sweep(s.carries, condition, new[: s.m], s.inits, r.carries, new[s.m :], r.inits)
     return r.cotangents(s, finals, {})
 
@@ -495,7 +495,7 @@ def _while_batch(
     node: Node, args: Sequence[Node], flags: Sequence[bool], size: DimLike
 ) -> dict[int, Node]:
     s = Split(node)
-    condition = _condition(s)
+    condition = condition_of(s)
     batched = _spread(s, {k for k, f in enumerate(flags) if f}, s.next, s.n)
     on_condition = reached(toposort([condition]), [s.inputs[k] for k in batched])
     masked = condition in on_condition
@@ -574,7 +574,7 @@ def sweep(
     return _results(bundle, [n.aval for n in totals])
 
 
-class _Back(Split):
+class Back(Split):
     """A sweep seen as the loop over its backward body."""
 
     def __init__(self, node: Node) -> None:
@@ -582,7 +582,7 @@ class _Back(Split):
         graph = node.params["back"].graph
         table = dict(zip(self.inputs, graph.inputs, strict=False))
         self.next = tuple(rebuild(self.next, dict(table)))
-        self.condition = rebuild([_condition(self)], dict(table))[0]
+        self.condition = rebuild([condition_of(self)], dict(table))[0]
         n, m = self.n, self.m
         self.inputs = graph.inputs
         self.consts, self.carries = graph.inputs[:n], graph.inputs[n : n + m]
@@ -592,7 +592,7 @@ class _Back(Split):
 
 
 def _sweep_jvp(node: Node, tangents: Sequence[Node | None]) -> dict[int, Node] | None:
-    s = _Back(node)
+    s = Back(node)
     first = s.n + s.m
     order = toposort(s.outputs)
     active = {k for k, t in enumerate(tangents) if t is not None and is_float(s.inputs[k])}
@@ -637,7 +637,7 @@ def _sweep_vjp(node: Node, g: Any, needed: Sequence[bool]) -> Any:
 def _sweep_batch(
     node: Node, args: Sequence[Node], flags: Sequence[bool], size: DimLike
 ) -> dict[int, Node]:
-    s = _Back(node)
+    s = Back(node)
     first = s.n + s.m
     batched = _spread(s, {k for k, f in enumerate(flags) if f}, s.next, s.n)
     on_condition = reached(toposort([s.condition]), [s.inputs[k] for k in batched])

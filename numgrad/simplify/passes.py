@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from ..ir.graph import CONST, Graph, Node, current_where, params_key, set_where, toposort
 from ..ops import bodies
+from .loops import tidy
 from .rules import COMMUTATIVE, RULES
 
 
@@ -72,6 +73,12 @@ def _key(node: Node) -> tuple:
 
 def simplify(graph: Graph) -> Graph:
     """A graph with the same inputs and the same outputs, cheaper and safer to evaluate."""
+    graph = _rewritten(graph)
+    tidied = tidy(graph, lambda inputs, outputs: list(_rewritten(Graph(inputs, outputs)).outputs))
+    return graph if tidied is graph else _rewritten(tidied)
+
+
+def _rewritten(graph: Graph) -> Graph:
     rewriter = Rewriter(graph.inputs)
     settle = rewriter.settle
     before = current_where()
