@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..ir.graph import CONST, Graph, Node, at, params_key, rebuild, toposort
-from ..ops.bodies import reached
+from ..ops.bodies import fresh, reached
 from ..ops.loops import LOOPS, Back, Split, condition_of, loop_result, scan, sweep, while_
 
 Simplify = Callable[[Sequence[Node], Sequence[Node]], list[Node]]
@@ -23,8 +23,11 @@ class _Scan:
     def __init__(self, node: Node, used: set[int]) -> None:
         s = Split(node)
         self.nodes = [node]
-        self.carries, self.xs_in = list(s.carries), list(s.xs)
-        opened = s.opened(s.outputs)
+        # new inputs: another loop may have the same body
+        table = {x: fresh(x) for x in (*s.carries, *s.xs)}
+        self.carries, self.xs_in = [table[x] for x in s.carries], [table[x] for x in s.xs]
+        table.update(zip(s.consts, s.fixed, strict=True))
+        opened = rebuild(s.outputs, table)
         self.following, self.ys = opened[: s.m], opened[s.m :]
         self.inits, self.xs = list(s.inits), list(s.rest)
         self.length, self.reverse = node.params["length"], node.params["reverse"]
@@ -90,8 +93,14 @@ class _Scan:
 
     def _results(self, simplify: Simplify, table: dict[Node, Node]) -> list[Node]:
         changed = {c: r for c, r in table.items() if c is not r}
-        outputs = [*self.following, *self.ys]
-        return simplify([*self.carries, *self.xs_in], rebuild(outputs, changed))
+        outputs = rebuild([*self.following, *self.ys], changed)
+        bound = [*self.carries, *self.xs_in]
+        order = toposort(outputs, set(bound))
+        inner = reached(order, bound)
+        # nodes around the loop stay as they are
+        free = {a: None for n in order if n in inner for a in n.args if a not in inner}
+        free |= {o: None for o in outputs if o not in inner}
+        return simplify([*bound, *[n for n in free if n.op is not CONST]], outputs)
 
     def pruned(self) -> None:
         """Leave out what no used result needs."""
