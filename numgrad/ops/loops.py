@@ -51,8 +51,8 @@ class Parts(dict[int, Any]):
 def _result_batch(
     node: Node, args: Sequence[Any], batched: Sequence[bool], size: DimLike
 ) -> Node:
-    found = args[0].get(node.params["index"])
-    return lift(node, size) if found is None else found
+    found: Node = args[0][node.params["index"]]
+    return found
 
 
 loop_result = general(
@@ -380,11 +380,14 @@ def _scan_batch(
         s.params["length"],
         s.params["reverse"],
     )
-    found = {k: finals[k] for k in range(s.m) if s.n + k in batched}
+    found = {k: _all_lanes(f, s.n + k in batched, size) for k, f in enumerate(finals)}
     for k, y in enumerate(ys):
-        if s.ys[k] in inner:
-            found[s.m + k] = _swap(y)
+        found[s.m + k] = _swap(y) if s.ys[k] in inner else lift(y, size)
     return found
+
+
+def _all_lanes(result: Node, batched: bool, size: DimLike) -> Node:
+    return result if batched else lift(result, size)
 
 
 def _split(nodes: Sequence[Node], at: int) -> tuple[list[Node], list[Node]]:
@@ -515,7 +518,7 @@ def _while_batch(
     bound = [into.get(s.n + k, x) for k, x in enumerate(s.carries)]
     *new, condition = s.opened([*results, condition])
     finals = while_(bound, condition, new, inits)
-    return {k: finals[k] for k in range(s.m) if s.n + k in batched}
+    return {k: _all_lanes(f, s.n + k in batched, size) for k, f in enumerate(finals)}
 
 
 _while = general(
@@ -663,7 +666,7 @@ def _sweep_batch(
     finals = sweep(
         bound[: s.m], condition, new[: s.m], starts[: s.m], bound[s.m :], new[s.m :], starts[s.m :]
     )
-    return {k: f for k, f in enumerate(finals) if first + k in batched}
+    return {k: _all_lanes(f, first + k in batched, size) for k, f in enumerate(finals)}
 
 
 _sweep = general(

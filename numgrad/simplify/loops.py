@@ -17,8 +17,11 @@ from ..ops.loops import LOOPS, Back, Split, condition_of, loop_result, scan, swe
 Simplify = Callable[[Sequence[Node], Sequence[Node]], list[Node]]
 
 
-class _Scan:
-    """A scan taken apart, over the nodes around it."""
+class _Record:
+    """A scan or a while taken apart, over the nodes around it.
+
+    The condition of a while is its only row of `ys`.
+    """
 
     def __init__(self, node: Node, used: set[int]) -> None:
         s = Split(node)
@@ -27,21 +30,23 @@ class _Scan:
         table = {x: fresh(x) for x in (*s.carries, *s.xs)}
         self.carries, self.xs_in = [table[x] for x in s.carries], [table[x] for x in s.xs]
         table.update(zip(s.consts, s.fixed, strict=True))
-        opened = rebuild(s.outputs, table)
+        self.is_scan = node.op.name == "scan"
+        outputs = s.outputs if self.is_scan else (*s.outputs, condition_of(s))
+        opened = rebuild(outputs, table)
         self.following, self.ys = opened[: s.m], opened[s.m :]
         self.inits, self.xs = list(s.inits), list(s.rest)
-        self.length, self.reverse = node.params["length"], node.params["reverse"]
+        self.length, self.reverse = node.params.get("length"), node.params.get("reverse")
         # (node, index) -> carry number, and output number
         self.finals = {(node, k): k for k in used if k < s.m}
         self.stacks = {(node, k): k - s.m for k in used if k >= s.m}
 
-    def joined(self, other: _Scan) -> _Scan:
-        new = object.__new__(_Scan)
+    def joined(self, other: _Record) -> _Record:
+        new = object.__new__(_Record)
         m, n = len(self.carries), len(self.ys)
         new.nodes = self.nodes + other.nodes
         for name in ("carries", "xs_in", "following", "ys", "inits", "xs"):
             setattr(new, name, getattr(self, name) + getattr(other, name))
-        new.length, new.reverse = self.length, self.reverse
+        new.length, new.reverse, new.is_scan = self.length, self.reverse, self.is_scan
         new.finals = self.finals | {key: m + k for key, k in other.finals.items()}
         new.stacks = self.stacks | {key: n + k for key, k in other.stacks.items()}
         return new
@@ -104,7 +109,7 @@ class _Scan:
 
     def pruned(self) -> None:
         """Leave out what no used result needs."""
-        ys = sorted(set(self.stacks.values()))
+        ys = sorted(set(self.stacks.values())) if self.is_scan else [0]
         live = set(self.finals.values())
         while True:
             needed = set(toposort([*[self.following[k] for k in live], *[self.ys[j] for j in ys]]))
@@ -123,6 +128,10 @@ class _Scan:
 
     def made(self) -> dict[tuple[Node, int], Node]:
         """(node, index) -> the result in the new loop."""
+        if not self.is_scan:
+            with at(self.nodes[0].where):
+                last = while_(self.carries, self.ys[0], self.following, self.inits)
+            return {key: last[k] for key, k in self.finals.items()}
         with at(self.nodes[0].where):
             finals, stacked = scan(
                 self.carries, self.xs_in, self.following, self.ys,
@@ -225,43 +234,38 @@ def _live(node: Node, s: Split, used: set[int]) -> set[int]:
 
 
 def _pruned(node: Node, used: set[int]) -> dict[tuple[Node, int], Node]:
-    if node.op.name == "scan":
-        record = _Scan(node, used)
+    if node.op.name != "sweep":
+        record = _Record(node, used)
         record.pruned()
         return record.made()
-    s = Split(node)
-    live = sorted(_live(node, s, used))
-    if node.op.name == "while":
-        *following, condition = s.opened([*[s.next[k] for k in live], condition_of(s)])
-        finals = while_(
-            [s.carries[k] for k in live], condition, following, [s.inits[k] for k in live]
-        )
-    else:
-        b = Back(node)
-        *following, condition = b.opened([*b.next, b.condition])
-        finals = sweep(
-            b.carries, condition, following, b.inits, [b.totals[k] for k in live],
-            b.opened([b.back[k] for k in live]), [b.rest[k] for k in live],
-        )  # fmt: skip
+    b = Back(node)
+    live = sorted(_live(node, b, used))
+    *following, condition = b.opened([*b.next, b.condition])
+    finals = sweep(
+        b.carries, condition, following, b.inits, [b.totals[k] for k in live],
+        b.opened([b.back[k] for k in live]), [b.rest[k] for k in live],
+    )  # fmt: skip
     return {(node, k): finals[i] for i, k in enumerate(live)}
 
 
 def _joinable(
     order: Sequence[Node], used: dict[Node, set[int]], simplify: Simplify
 ) -> dict[tuple[Node, int], Node] | None:
-    """The results of two scans as results of one that carries less than the two."""
-    scans = [n for n in used if n.op.name == "scan"]
-    for j, second in enumerate(scans):
-        for first in scans[:j]:
-            same = all(first.params[k] == second.params[k] for k in ("length", "reverse"))
-            if not same or not _share(first, second):
+    """The results of two loops as results of one that carries less than the two."""
+    loops = [n for n in used if n.op.name != "sweep"]
+    for j, second in enumerate(loops):
+        for first in loops[:j]:
+            steps = [(n.op, n.params.get("length"), n.params.get("reverse"))
+                     for n in (first, second)]  # fmt: skip
+            if steps[0] != steps[1] or not _share(first, second):
                 continue
             if second in reached(order, [first]) or first in reached(order, [second]):
                 continue
-            joined = _Scan(first, used[first]).joined(_Scan(second, used[second]))
+            joined = _Record(first, used[first]).joined(_Record(second, used[second]))
             before = len(joined.carries)
             joined.shared(simplify)
-            if len(joined.carries) < before:
+            same_end = joined.is_scan or len(joined.ys) == 1
+            if len(joined.carries) < before and same_end:
                 joined.pruned()
                 return joined.made()
     return None
