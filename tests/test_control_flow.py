@@ -166,9 +166,7 @@ def test_pytrees_in_and_out() -> None:
 
 @pytest.mark.parametrize("n", [2, 30])
 def test_no_steps(n: int) -> None:
-    f = ng.differentiable(
-        lambda c, xs: ng.scan(lambda c, x: (c * x, c + x), c, xs), argnums=(0, 1)
-    )
+    f = ng.differentiable(lambda c, xs: ng.scan(lambda c, x: (c * x, c + x), c, xs), argnums=(0, 1))
     c = rng.normal(size=n)
     last, ys = f(c, np.zeros((0, n)))
     close(last, c)
@@ -355,9 +353,7 @@ def test_many_turns() -> None:
 
 
 def test_a_loop_with_traced_bounds() -> None:
-    f = ng.differentiable(
-        lambda x, n: ng.fori_loop(0, np.floor(n), lambda i, c: c * x, 1.0)
-    )
+    f = ng.differentiable(lambda x, n: ng.fori_loop(0, np.floor(n), lambda i, c: c * x, 1.0))
     close(f(2.0, 5.0), 32.0)
     close(f.grad(2.0, 5.0), 80.0)
 

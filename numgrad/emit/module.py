@@ -19,8 +19,8 @@ from ..ir.graph import Node
 from ..ir.nested import Nested
 from ..kernels import vmath
 from ..kernels.asm import Val
-from ..ops.loops import LOOPS
 from ..ops.lower import Map
+from ..ops.while_loops import LOOPS
 from ..schedule.plan import CallStage, LoopStage, Plan, Root, schedule
 from . import table as tb
 from .body import Body, identity_of, mem_type

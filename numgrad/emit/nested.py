@@ -60,9 +60,7 @@ class LoopCode:
         self.emitter = emitter
         self.node = node
         p = node.params
-        self.bodies = [
-            emitter.body_emitter(p[k], f"{name}.{k}") for k in _BODIES[node.op.name]
-        ]
+        self.bodies = [emitter.body_emitter(p[k], f"{name}.{k}") for k in _BODIES[node.op.name]]
         self.inline = [_inlined(e) for e in self.bodies]
         self.scratch: dict[int, DimLike] = {}
         n, m = p["consts"], p["carries"]
@@ -75,7 +73,7 @@ class LoopCode:
         if node.op.name == "scan":
             outputs, self.ys = outputs[:m], outputs[m:]
         self.outputs = outputs  # what the results that are carried look like
-        self.in_registers = self.inline[-1] and all(self.inline) or (
+        self.in_registers = (self.inline[-1] and all(self.inline)) or (
             node.op.name != "while" and self.inline[-1]
         )
         self.others: list[int] = []
@@ -433,9 +431,7 @@ class LoopCode:
         b.need("declare void @ng_free(ptr)")
         b.call_void("@ng_free", b.load("ptr", base))
 
-    def _grow(
-        self, b: Body, base: Val, room: Val, wanted: Val, stride: DimLike, fail: str
-    ) -> None:
+    def _grow(self, b: Body, base: Val, room: Val, wanted: Val, stride: DimLike, fail: str) -> None:
         """Make room for `wanted` turns."""
         more, kept, enough = b.fresh("more"), b.fresh("kept"), b.fresh("enough")
         have = b.load("i64", room)

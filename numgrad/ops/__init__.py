@@ -1,6 +1,16 @@
 """The op declarations.  Importing this package registers every op in ``declare.OPS``."""
 
-from . import elementwise, index, linalg, loops, reduce, shape, special
+from . import elementwise, index, linalg, loops, reduce, shape, special, while_loops
 from .declare import OPS
 
-__all__ = ["OPS", "elementwise", "index", "linalg", "loops", "reduce", "shape", "special"]
+__all__ = [
+    "OPS",
+    "elementwise",
+    "index",
+    "linalg",
+    "loops",
+    "reduce",
+    "shape",
+    "special",
+    "while_loops",
+]

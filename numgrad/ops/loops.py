@@ -1,4 +1,4 @@
-"""Loops as nodes: ``scan``, ``while`` and the reverse ``sweep`` over a ``while``.
+"""Loops as nodes: what all of them share, and ``scan``.
 
 A loop is a *bundle*: a node of a placeholder aval that stands for all its results, which
 ``loop_result`` nodes pick out.  Its arguments are constants (captured values), the first
@@ -7,8 +7,8 @@ programs (:class:`~numgrad.ir.nested.Nested`) whose inputs are in this order.
 
 Derivatives are loops again.  A tangent is carried beside its value.  The reverse of a scan is
 a scan in the other direction over the stacked carries, in whose body the intermediate values
-are computed again; cotangents of constants are carries that accumulate.  A ``while`` is run
-again by its ``sweep``, which records the carries and then goes back over them.
+are computed again; cotangents of constants are carries that accumulate.  Loops of unknown
+length are in :mod:`.while_loops`.
 
 In tangents, cotangents and batched forms a bundle is a dict from the number of a result.
 """
@@ -20,17 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DerivativeMissing
 from ..ir.dims import DimLike, evaluate_shape
 from ..ir.graph import CONST, Aval, Graph, Node, apply, const, rebuild, toposort
 from ..ir.nested import Bound, Nested
 from ..reference import evaluate
 from .bodies import close, first_values, fresh, hook, reached
 from .declare import add_any, general, is_float, lift
-from .elementwise import select
 from .lower import Call
-from .reduce import reduce_any
-from .shape import expand, reshape, transpose
+from .shape import transpose
 
 BUNDLE = Aval((), np.dtype(np.float64))
 
@@ -48,9 +45,7 @@ class Parts(dict[int, Any]):
 # ----- loop_result: one result of a loop ---------------------------------------------
 
 
-def _result_batch(
-    node: Node, args: Sequence[Any], batched: Sequence[bool], size: DimLike
-) -> Node:
+def _result_batch(node: Node, args: Sequence[Any], batched: Sequence[bool], size: DimLike) -> Node:
     found: Node = args[0][node.params["index"]]
     return found
 
@@ -68,7 +63,7 @@ loop_result = general(
 )  # fmt: skip
 
 
-def _results(bundle: Node, avals: Sequence[Aval]) -> list[Node]:
+def results_of(bundle: Node, avals: Sequence[Aval]) -> list[Node]:
     return [loop_result(bundle, index=k, shape=a.shape, dtype=a.dtype) for k, a in enumerate(avals)]
 
 
@@ -137,7 +132,7 @@ def scan(
     carries, inits, following, ys = list(carries), list(inits), list(following), list(ys)
     # what is one number everywhere, or never changes, is not carried
     table = {xs_in[i]: c for i, c in first_values(xs).items()}
-    place = [k for k in range(len(carries))]
+    place = list(range(len(carries)))
     finals: list[Node | None] = [None] * len(carries)
     while True:
         still = [k for k in place if following[k] is carries[k]]
@@ -168,7 +163,7 @@ def scan(
     }
     avals = [n.aval for n in closed.outputs[:m]]
     avals += [Aval((length, *n.shape), n.dtype) for n in closed.outputs[m:]]
-    results = _results(apply(_scan, args, params), avals)
+    results = results_of(apply(_scan, args, params), avals)
     for k, r in zip(place, results, strict=False):
         finals[k] = r
     return finals, results[m:]  # type: ignore[return-value]
@@ -179,14 +174,14 @@ def _scan_jvp(node: Node, tangents: Sequence[Node | None]) -> dict[int, Node] | 
     float_in = [is_float(a) for a in s.inputs]
     active = {k for k, t in enumerate(tangents) if t is not None and float_in[k]}
     order = toposort(s.outputs)
-    active = _grow(s, order, active, s.next, s.n)
+    active = grow(s, order, active, s.next, s.n)
     seeds: dict[int, Node] = {
         k: tangents[k] if k < s.n else fresh(s.inputs[k])  # type: ignore[misc]
         for k in sorted(active)
     }
     moved = hook("jvp")(s.outputs, [s.inputs[k] for k in seeds], list(seeds.values()))
     carried = [k for k in range(s.m) if s.n + k in active]
-    stacked = [k for k, y in enumerate(s.ys) if is_float(y) and not _is_zero(moved[s.m + k])]
+    stacked = [k for k, y in enumerate(s.ys) if is_float(y) and not is_zero(moved[s.m + k])]
     new = s.opened([*s.next, *[moved[k] for k in carried], *[moved[s.m + k] for k in stacked]])
     on_x = [k for k in range(s.n + s.m, len(s.inputs)) if k in active]
     finals, ys = scan(
@@ -194,7 +189,7 @@ def _scan_jvp(node: Node, tangents: Sequence[Node | None]) -> dict[int, Node] | 
         [*s.xs, *[seeds[k] for k in on_x]],
         new[: s.m + len(carried)],
         new[s.m + len(carried) :],
-        [*s.inits, *[_real(tangents[s.n + k], s.inits[k]) for k in carried]],
+        [*s.inits, *[or_zero(tangents[s.n + k], s.inits[k]) for k in carried]],
         [*s.rest, *[tangents[k] for k in on_x]],  # type: ignore[list-item]
         s.params["length"],
         s.params["reverse"],
@@ -204,7 +199,7 @@ def _scan_jvp(node: Node, tangents: Sequence[Node | None]) -> dict[int, Node] | 
     return result or None
 
 
-def _grow(
+def grow(
     s: Split, order: Sequence[Node], active: set[int], following: Sequence[Node], first: int
 ) -> set[int]:
     """Inputs of a body on which something depends, through any number of turns.
@@ -223,15 +218,15 @@ def _grow(
         active = active | more
 
 
-def _is_zero(node: Node) -> bool:
+def is_zero(node: Node) -> bool:
     return node.op is CONST and node.params["value"] == 0
 
 
-def _real(t: Node | None, like: Node) -> Node:
+def or_zero(t: Node | None, like: Node) -> Node:
     return const(0, like.aval) if t is None else t
 
 
-class _Reverse:
+class Reverse:
     """The body of a reverse loop.
 
     Attributes
@@ -249,14 +244,14 @@ class _Reverse:
     def __init__(self, s: Split, parts: Parts, needed: Sequence[bool]) -> None:
         order = toposort(s.outputs)
         active = {k for k, need in enumerate(needed) if need and is_float(s.inputs[k])}
-        active = _grow(s, order, active, s.next, s.n)
+        active = grow(s, order, active, s.next, s.n)
         self.on_carries = [k for k in range(s.m) if s.n + k in active]
         seeds: list[Node | None] = [None] * len(s.outputs)
         self.carries, self.inits = [], []
         for k in self.on_carries:
             seeds[k] = fresh(s.carries[k])
             self.carries.append(seeds[k])  # type: ignore[arg-type]
-            self.inits.append(_real(parts.get(k), s.carries[k]))
+            self.inits.append(or_zero(parts.get(k), s.carries[k]))
         self.stacked: dict[int, Node] = {}
         for k, y in enumerate(s.ys):
             if is_float(y) and s.m + k in parts:
@@ -265,16 +260,14 @@ class _Reverse:
         found = hook("vjp")(s.outputs, seeds, [s.inputs[k] for k in wrt])
         back = dict(zip(wrt, found, strict=True))
         self.following = [back[s.n + k] for k in self.on_carries]
-        self.on_consts = [
-            k for k in range(s.n) if k in back and needed[k] and not _is_zero(back[k])
-        ]
+        self.on_consts = [k for k in range(s.n) if k in back and needed[k] and not is_zero(back[k])]
         for k in self.on_consts:
             total = fresh(s.consts[k])
             self.carries.append(total)
             self.following.append(add_any(total, back[k]))  # type: ignore[arg-type]
             self.inits.append(const(0, total.aval))
         self.on_xs = {
-            k - s.n - s.m: back[k] for k in back if k >= s.n + s.m and not _is_zero(back[k])
+            k - s.n - s.m: back[k] for k in back if k >= s.n + s.m and not is_zero(back[k])
         }
         self.needed = needed
 
@@ -293,7 +286,7 @@ class _Reverse:
 
 def _scan_vjp(node: Node, g: Parts, needed: Sequence[bool]) -> list[Node | None]:
     s = Split(node)
-    r = _Reverse(s, g, needed)
+    r = Reverse(s, g, needed)
     results = [*r.following, *r.on_xs.values()]
     used = set(toposort(results))
     saved = [k for k, c in enumerate(s.carries) if c in used]
@@ -322,7 +315,7 @@ def _scan_vjp(node: Node, g: Parts, needed: Sequence[bool]) -> list[Node | None]
     return r.cotangents(s, finals, dict(zip(r.on_xs, ys, strict=True)))
 
 
-def _spread(s: Split, batched: set[int], following: Sequence[Node], first: int) -> set[int]:
+def spread(s: Split, batched: set[int], following: Sequence[Node], first: int) -> set[int]:
     """Inputs of a body that are batched, through any number of turns."""
     order = toposort(following)
     while True:
@@ -342,12 +335,14 @@ def _swap(x: Node) -> Node:
     return transpose(x, (1, 0, *range(2, x.ndim)))
 
 
-def _batched_inputs(
+def batched_inputs(
     s: Split, batched: set[int], args: Sequence[Node], size: DimLike
 ) -> dict[int, Node]:
     """What stands for the batched inputs: the constants themselves, else new inputs."""
     return {
-        k: args[k] if k < s.n else fresh(s.inputs[k], Aval((size, *s.inputs[k].shape), s.inputs[k].dtype))
+        k: args[k]
+        if k < s.n
+        else fresh(s.inputs[k], Aval((size, *s.inputs[k].shape), s.inputs[k].dtype))
         for k in sorted(batched)
     }
 
@@ -356,9 +351,9 @@ def _scan_batch(
     node: Node, args: Sequence[Node], flags: Sequence[bool], size: DimLike
 ) -> dict[int, Node]:
     s = Split(node)
-    batched = _spread(s, {k for k, f in enumerate(flags) if f}, s.next, s.n)
+    batched = spread(s, {k for k, f in enumerate(flags) if f}, s.next, s.n)
     inner = reached(toposort(s.outputs), [s.inputs[k] for k in batched])
-    into = _batched_inputs(s, batched, args, size)
+    into = batched_inputs(s, batched, args, size)
     outputs = hook("vmap")(s.outputs, {s.inputs[k]: n for k, n in into.items()}, size)
     results = [n if o in inner else o for o, n in zip(s.outputs, outputs, strict=True)]
     for k in range(s.m):  # an argument is batched that the next value does not depend on
@@ -374,33 +369,33 @@ def _scan_batch(
     finals, ys = scan(
         bound[s.n : first],
         bound[first:],
-        *_split(s.opened(results), s.m),
+        *split_at(s.opened(results), s.m),
         inits,
         xs,
         s.params["length"],
         s.params["reverse"],
     )
-    found = {k: _all_lanes(f, s.n + k in batched, size) for k, f in enumerate(finals)}
+    found = {k: all_lanes(f, s.n + k in batched, size) for k, f in enumerate(finals)}
     for k, y in enumerate(ys):
         found[s.m + k] = _swap(y) if s.ys[k] in inner else lift(y, size)
     return found
 
 
-def _all_lanes(result: Node, batched: bool, size: DimLike) -> Node:
+def all_lanes(result: Node, batched: bool, size: DimLike) -> Node:
     return result if batched else lift(result, size)
 
 
-def _split(nodes: Sequence[Node], at: int) -> tuple[list[Node], list[Node]]:
+def split_at(nodes: Sequence[Node], at: int) -> tuple[list[Node], list[Node]]:
     return list(nodes[:at]), list(nodes[at:])
 
 
-def _bundle_aval(*avals: Aval, **params: Any) -> Aval:
+def bundle_aval(*avals: Aval, **params: Any) -> Aval:
     return BUNDLE
 
 
 _scan = general(
     "scan",
-    aval=_bundle_aval,
+    aval=bundle_aval,
     impl=_scan_impl,
     jvp=_scan_jvp,
     vjp=_scan_vjp,
@@ -408,276 +403,3 @@ _scan = general(
     lower=Call("scan", None, None),
     singular=True,
 )
-
-# ----- while -------------------------------------------------------------------------
-
-
-def _while_impl(*args: Any, cond: Bound, body: Bound, consts: int, carries: int) -> Any:
-    fixed, state = args[:consts], list(args[consts:])
-    while evaluate(cond.graph, [*fixed, *state], cond.env)[0]:
-        state = evaluate(body.graph, [*fixed, *state], body.env)
-    return tuple(state)
-
-
-def _closed_while(
-    carries: Sequence[Node], condition: Node, following: Sequence[Node], more: Sequence[Node] = ()
-) -> tuple[list[Node], list[Node], list[Node], list[Node], list[Node]]:
-    closed = close(carries, [*following, condition, *more], len(following))
-    n = len(following)
-    outputs = closed.outputs
-    return closed.captured, closed.constants, closed.bound, outputs[:n], outputs[n:]
-
-
-def while_(
-    carries: Sequence[Node], condition: Node, following: Sequence[Node], inits: Sequence[Node]
-) -> list[Node]:
-    """Last carries of a loop that runs while `condition`, a function of the carries, holds."""
-    captured, constants, bound, following, rest = _closed_while(carries, condition, following)
-    inputs = [*constants, *bound]
-    params = {
-        "cond": Nested(Graph(inputs, rest)),
-        "body": Nested(Graph(inputs, following)),
-        "consts": len(constants),
-        "carries": len(bound),
-    }
-    bundle = apply(_while, [*captured, *inits], params)
-    return _results(bundle, [n.aval for n in following])
-
-
-def condition_of(s: Split) -> Node:
-    """The condition over the inputs of the body."""
-    graph = s.params["cond"].graph
-    mapping = dict(zip(graph.inputs, s.inputs, strict=False))
-    condition: Node = rebuild(graph.outputs, mapping)[0]
-    return condition
-
-
-def _while_jvp(node: Node, tangents: Sequence[Node | None]) -> dict[int, Node] | None:
-    s = Split(node)
-    active = {k for k, t in enumerate(tangents) if t is not None and is_float(s.inputs[k])}
-    active = _grow(s, toposort(s.outputs), active, s.next, s.n)
-    seeds: dict[int, Node] = {
-        k: tangents[k] if k < s.n else fresh(s.inputs[k])  # type: ignore[misc]
-        for k in sorted(active)
-    }
-    carried = [k for k in range(s.m) if s.n + k in active]
-    if not carried:
-        return None
-    moved = hook("jvp")(
-        [s.next[k] for k in carried], [s.inputs[k] for k in seeds], list(seeds.values())
-    )
-    *new, condition = s.opened([*s.next, *moved, condition_of(s)])
-    finals = while_(
-        [*s.carries, *[seeds[s.n + k] for k in carried]],
-        condition,
-        new,
-        [*s.inits, *[_real(tangents[s.n + k], s.inits[k]) for k in carried]],
-    )
-    return {k: finals[s.m + i] for i, k in enumerate(carried)}
-
-
-def _while_vjp(node: Node, g: Parts, needed: Sequence[bool]) -> list[Node | None]:
-    s = Split(node)
-    r = _Reverse(s, g, needed)
-    *new, condition = s.opened([*s.next, *r.following, condition_of(s)])
-    finals = sweep(s.carries, condition, new[: s.m], s.inits, r.carries, new[s.m :], r.inits)
-    return r.cotangents(s, finals, {})
-
-
-def _any_lane(condition: Node) -> Node:
-    return reshape(reduce_any(condition, (0,)), ())
-
-
-def _where(condition: Node, x: Node, y: Node) -> Node:
-    """Per lane: the condition has the batch axis only."""
-    wide = reshape(condition, (*condition.shape, *(1,) * (x.ndim - 1)))
-    return select(expand(wide, x.shape), x, y)
-
-
-def _while_batch(
-    node: Node, args: Sequence[Node], flags: Sequence[bool], size: DimLike
-) -> dict[int, Node]:
-    s = Split(node)
-    condition = condition_of(s)
-    batched = _spread(s, {k for k, f in enumerate(flags) if f}, s.next, s.n)
-    on_condition = reached(toposort([condition]), [s.inputs[k] for k in batched])
-    masked = condition in on_condition
-    if masked:  # each lane ends at its own time
-        batched |= {s.n + k for k in range(s.m)}
-    into = _batched_inputs(s, batched, args, size)
-    table = {s.inputs[k]: n for k, n in into.items()}
-    *outputs, lanes = hook("vmap")([*s.next, condition], table, size)
-    results = [outputs[k] if s.n + k in batched else s.next[k] for k in range(s.m)]
-    if masked:
-        results = [_where(lanes, x, into[s.n + k]) for k, x in enumerate(results)]
-        condition = _any_lane(lanes)
-    inits = [
-        args[s.n + k] if flags[s.n + k] or s.n + k not in batched else lift(args[s.n + k], size)
-        for k in range(s.m)
-    ]
-    bound = [into.get(s.n + k, x) for k, x in enumerate(s.carries)]
-    *new, condition = s.opened([*results, condition])
-    finals = while_(bound, condition, new, inits)
-    return {k: _all_lanes(f, s.n + k in batched, size) for k, f in enumerate(finals)}
-
-
-_while = general(
-    "while",
-    aval=_bundle_aval,
-    impl=_while_impl,
-    jvp=_while_jvp,
-    vjp=_while_vjp,
-    batch=_while_batch,
-    lower=Call("while", None, None),
-    singular=True,
-)
-
-# ----- sweep: back over the turns of a while -----------------------------------------
-
-
-def _sweep_impl(
-    *args: Any, cond: Bound, body: Bound, back: Bound, consts: int, carries: int
-) -> Any:
-    fixed, state = args[:consts], list(args[consts : consts + carries])
-    total = list(args[consts + carries :])
-    seen = []
-    while evaluate(cond.graph, [*fixed, *state], cond.env)[0]:
-        seen.append(state)
-        state = evaluate(body.graph, [*fixed, *state], body.env)
-    for state in reversed(seen):
-        total = evaluate(back.graph, [*fixed, *state, *total], back.env)
-    return tuple(total)
-
-
-def sweep(
-    carries: Sequence[Node],
-    condition: Node,
-    following: Sequence[Node],
-    inits: Sequence[Node],
-    totals: Sequence[Node],
-    back: Sequence[Node],
-    starts: Sequence[Node],
-) -> list[Node]:
-    """Last `totals` of a loop that goes back over the turns of a ``while``.
-
-    `back` are the next totals, over the carries at the beginning of a turn and the totals.
-    """
-    m = len(carries)
-    closed = close([*carries, *totals], [*following, *back, condition], m)
-    outputs = closed.outputs
-    inputs = [*closed.constants, *closed.bound[:m]]
-    params = {
-        "cond": Nested(Graph(inputs, outputs[-1:])),
-        "body": Nested(Graph(inputs, outputs[:m])),
-        "back": Nested(Graph([*inputs, *closed.bound[m:]], outputs[m:-1])),
-        "consts": len(closed.constants),
-        "carries": m,
-    }
-    bundle = apply(_sweep, [*closed.captured, *inits, *starts], params)
-    return _results(bundle, [n.aval for n in totals])
-
-
-class Back(Split):
-    """A sweep seen as the loop over its backward body."""
-
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
-        graph = node.params["back"].graph
-        table = dict(zip(self.inputs, graph.inputs, strict=False))
-        self.next = tuple(rebuild(self.next, dict(table)))
-        self.condition = rebuild([condition_of(self)], dict(table))[0]
-        n, m = self.n, self.m
-        self.inputs = graph.inputs
-        self.consts, self.carries = graph.inputs[:n], graph.inputs[n : n + m]
-        self.totals = graph.inputs[n + m :]
-        self.back = graph.outputs
-        self.outputs = (*self.next, *self.back)
-
-
-def _sweep_jvp(node: Node, tangents: Sequence[Node | None]) -> dict[int, Node] | None:
-    s = Back(node)
-    first = s.n + s.m
-    order = toposort(s.outputs)
-    active = {k for k, t in enumerate(tangents) if t is not None and is_float(s.inputs[k])}
-    active = _grow(s, order, active, s.next, s.n)
-    active = _grow(s, order, active, s.back, first)
-    seeds: dict[int, Node] = {
-        k: tangents[k] if k < s.n else fresh(s.inputs[k])  # type: ignore[misc]
-        for k in sorted(active)
-    }
-    carried = [k for k in range(s.m) if s.n + k in active]
-    summed = [k for k in range(len(s.totals)) if first + k in active]
-    if not summed:
-        return None
-    moved = hook("jvp")(
-        [*[s.next[k] for k in carried], *[s.back[k] for k in summed]],
-        [s.inputs[k] for k in seeds],
-        list(seeds.values()),
-    )
-    t_next, t_back = _split(s.opened(moved), len(carried))
-    *forward, condition = s.opened([*s.next, s.condition])
-    finals = sweep(
-        [*s.carries, *[seeds[s.n + k] for k in carried]],
-        condition,
-        [*forward, *t_next],
-        [*s.inits, *[_real(tangents[s.n + k], s.inits[k]) for k in carried]],
-        [*s.totals, *[seeds[first + k] for k in summed]],
-        [*s.opened(s.back), *t_back],
-        [*s.rest, *[_real(tangents[first + k], s.rest[k]) for k in summed]],
-    )
-    return {k: finals[len(s.totals) + i] for i, k in enumerate(summed)}
-
-
-def _sweep_vjp(node: Node, g: Any, needed: Sequence[bool]) -> Any:
-    raise DerivativeMissing(
-        "a second derivative in reverse mode through a reverse-mode while_loop",
-        where=node.where,
-        hint="take the outer derivative in forward mode (ng.jvp, ng.hvp, ng.hessian), or use "
-        "ng.scan or ng.fori_loop with a fixed number of turns",
-    )
-
-
-def _sweep_batch(
-    node: Node, args: Sequence[Node], flags: Sequence[bool], size: DimLike
-) -> dict[int, Node]:
-    s = Back(node)
-    first = s.n + s.m
-    batched = _spread(s, {k for k, f in enumerate(flags) if f}, s.next, s.n)
-    on_condition = reached(toposort([s.condition]), [s.inputs[k] for k in batched])
-    masked = s.condition in on_condition
-    if masked:
-        batched |= set(range(s.n, len(args)))
-    batched = _spread(s, batched, s.back, first)
-    into = _batched_inputs(s, batched, args, size)
-    table = {s.inputs[k]: n for k, n in into.items()}
-    *outputs, lanes = hook("vmap")([*s.outputs, s.condition], table, size)
-    old = s.outputs
-    results = [outputs[k] if s.n + k in batched else old[k] for k in range(len(old))]
-    condition = s.condition
-    if masked:
-        results = [_where(lanes, x, into[s.n + k]) for k, x in enumerate(results)]
-        condition = _any_lane(lanes)
-    starts = [
-        a if flags[s.n + k] or s.n + k not in batched else lift(a, size)
-        for k, a in enumerate(args[s.n :])
-    ]
-    bound = [into.get(s.n + k, x) for k, x in enumerate(s.inputs[s.n :])]
-    *new, condition = s.opened([*results, condition])
-    finals = sweep(
-        bound[: s.m], condition, new[: s.m], starts[: s.m], bound[s.m :], new[s.m :], starts[s.m :]
-    )
-    return {k: _all_lanes(f, first + k in batched, size) for k, f in enumerate(finals)}
-
-
-_sweep = general(
-    "sweep",
-    aval=_bundle_aval,
-    impl=_sweep_impl,
-    jvp=_sweep_jvp,
-    vjp=_sweep_vjp,
-    batch=_sweep_batch,
-    lower=Call("sweep", None, None),
-    singular=True,
-)
-
-LOOPS = frozenset({_scan, _while, _sweep})

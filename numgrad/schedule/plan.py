@@ -17,8 +17,9 @@ import numpy as np
 
 from ..ir.dims import DimLike, Shape, product
 from ..ir.graph import CONST, INPUT, Graph, Node
-from ..ops.loops import LOOPS, loop_result
+from ..ops.loops import loop_result
 from ..ops.lower import Call, Gather, Index, Ix, Leaf, Map, Reduce, View, Window, fixed
+from ..ops.while_loops import LOOPS
 from .demand import NO_WINDOW, Decide, Element, MustStore, Pull
 from .segments import Interior, find_interior
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 
 from ..ir.graph import CONST, Graph, Node, at, params_key, rebuild, toposort
 from ..ops.bodies import fresh, reached
-from ..ops.loops import LOOPS, Back, Split, condition_of, loop_result, scan, sweep, while_
+from ..ops.loops import Split, loop_result, scan
+from ..ops.while_loops import LOOPS, Back, condition_of, sweep, while_
 
 Simplify = Callable[[Sequence[Node], Sequence[Node]], list[Node]]
 
@@ -60,9 +61,7 @@ class _Record:
             table = {c: self.carries[first[g]] for c, g in zip(self.carries, group, strict=True)}
             results = self._results(simplify, table)
             found = results[: len(self.carries)]
-            finer = _numbered(
-                [(g, _identity(o)) for g, o in zip(group, found, strict=True)]
-            )
+            finer = _numbered([(g, _identity(o)) for g, o in zip(group, found, strict=True)])
             if finer == group:
                 break
             group = finer

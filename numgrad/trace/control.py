@@ -16,7 +16,7 @@ from .. import tree
 from ..errors import DTypeError, ShapeError, TreeError, user_where
 from ..ir.dims import DimLike
 from ..ir.graph import Node, current_where, input_node, set_where
-from ..ops import elementwise as ew, loops
+from ..ops import elementwise as ew, loops, while_loops
 from ..ops.bodies import slice_of
 from .registry import relabel, shown, size_arg
 from .symint import Scope, SymInt
@@ -71,7 +71,9 @@ class _Carry:
                 if self.weak[k] and _widens(old.dtype, node.dtype):
                     self.nodes[k] = ew.astype(old, dtype=node.dtype)
                     again = True
-                elif _is_weak(leaf) and np.result_type(node.dtype, old.dtype).kind == old.dtype.kind:
+                elif (
+                    _is_weak(leaf) and np.result_type(node.dtype, old.dtype).kind == old.dtype.kind
+                ):
                     node = ew.astype(node, dtype=old.dtype)
                 else:
                     raise DTypeError(
@@ -85,9 +87,7 @@ class _Carry:
         return None if again else following
 
     def rebuild(self, nodes: Sequence[Node]) -> Any:
-        return self.tree.unflatten(
-            [wrap(n, weak=w) for n, w in zip(nodes, self.weak, strict=True)]
-        )
+        return self.tree.unflatten([wrap(n, weak=w) for n, w in zip(nodes, self.weak, strict=True)])
 
 
 def _widens(weak: np.dtype, new: np.dtype) -> bool:
@@ -322,7 +322,7 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any
     if condition.dtype.kind != "b":
         condition = ew.astype(condition, dtype=np.dtype(bool))
     set_where(where)
-    return carry.rebuild(loops.while_(bound, condition, following, carry.nodes))
+    return carry.rebuild(while_loops.while_(bound, condition, following, carry.nodes))
 
 
 __all__ = ["fori_loop", "scan", "while_loop"]
