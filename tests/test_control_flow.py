@@ -363,6 +363,60 @@ def test_reverse_over_reverse_of_a_while_loop_is_refused() -> None:
         ng.grad(ng.grad(newton))(3.0)
 
 
+def test_loops_that_repeat_each_other_run_once() -> None:
+    """Value, stacked carries and tangents come out of one loop; what nobody uses is left out."""
+
+    def value(w: Any, x: Any) -> Any:
+        last, ys = ng.scan(lambda h, v: (np.tanh(w * h + v * np.sum(w)), h * v), w, x)
+        return np.sum(last) + np.sum(ys)
+
+    f = ng.differentiable(value)
+    w, x = rng.normal(size=12), rng.normal(size=(9, 12))
+    assert f.graph(w, x, what="value_and_grad", stage="simplified").count("= scan") == 2
+    tangent = f.jvp.prepare((w, x, w), {}).simplified()
+    assert sum(n.op.name == "scan" for n in tangent.nodes) == 1
+    dropped = ng.differentiable(
+        lambda x: ng.scan(lambda s, v: ((s[0] + v, np.sin(s[1])), s[1]), (0.0, 1.0), x)[0][0]
+    )
+    (loop,) = [n for n in dropped.value.prepare((x[:, 0],), {}).simplified().nodes
+               if n.op.name == "scan"]  # fmt: skip
+    assert loop.params["carries"] == 1
+    assert len(loop.params["body"].graph.outputs) == 1
+    counted = ng.differentiable(
+        lambda a: ng.while_loop(lambda s: s[0] < 5, lambda s: (s[0] + 1, s[1] * a), (0, a))[1]
+    )
+    assert counted.graph(2.0, what="value", stage="simplified").count("= while") == 1
+    tangent = counted.jvp.prepare((2.0, 1.0), {}).simplified()
+    assert sum(n.op.name == "while" for n in tangent.nodes) == 1
+
+
+def test_two_loops_of_one_function_stay_apart() -> None:
+    def value(a: Any, b: Any) -> Any:
+        def run(start: Any) -> Any:
+            return ng.fori_loop(0, 6, lambda i, c: np.sin(c) + a, start)
+
+        return run(a) * run(b) + run(a + b)
+
+    def reference(a: Any, b: Any) -> Any:
+        results = []
+        for c in (a, b, a + b):
+            for _ in range(6):
+                c = np.sin(c) + a
+            results.append(c)
+        return results[0] * results[1] + results[2]
+
+    same_as(value, reference, 0.3, 0.7, argnums=(0, 1))
+
+
+def test_what_is_shown_of_a_loop() -> None:
+    f = ng.differentiable(horner)
+    args = 0.5, np.ones(30)
+    text = f.graph(*args)
+    assert "body graph(" in text
+    assert "mul(" in text
+    assert "scan, n turns" in f.explain(*args, what="value")
+
+
 # ----- batching ------------------------------------------------------------------------
 
 

@@ -44,6 +44,11 @@ def reached(order: Sequence[Node], sources: Iterable[Node]) -> set[Node]:
     return found
 
 
+def belongs_inside(node: Node) -> bool:
+    """Whether a node that does not depend on the inputs of a body is computed inside still."""
+    return node.op.name in _INSIDE or (not node.args and node.op.name != "input")
+
+
 class Closed(NamedTuple):
     """Outputs over `constants` (inputs of the body) and the bound inputs."""
 
@@ -78,11 +83,9 @@ def close(bound: Sequence[Node], outputs: Sequence[Node], carried: int = 0) -> C
         """What stands inside for a node that does not depend on the bound inputs."""
         if node in mapping:
             return mapping[node]
-        if node.op is CONST or (not node.args and node.op.name != "input"):
-            new = node
-        elif node.op.name in _INSIDE:
+        if belongs_inside(node):
             args = tuple([outside(a) for a in node.args])
-            new = Node(node.op, args, node.params, node.aval, node.where)
+            new = Node(node.op, args, node.params, node.aval, node.where) if args else node
         else:
             new = fresh(node)
             captured.append(node)

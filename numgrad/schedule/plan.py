@@ -322,7 +322,8 @@ class Scheduler:
             if node.op is loop_result:
                 continue  # the loop makes it
             if isinstance(lower, Call) and not self.scalar and not _unrollable(node):
-                calls.append(CallStage(node, level[node]))
+                kind = "loop" if node.op in LOOPS else "library call"
+                calls.append(CallStage(node, level[node], kind))
                 continue
             reduce = isinstance(lower, Reduce) and not self.scalar and not _unrollable(node)
             root = Root(node, reduce)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..ir.graph import CONST, Graph, Node, at, params_key, rebuild, toposort
-from ..ops.bodies import fresh, reached
+from ..ops.bodies import belongs_inside, fresh, reached
 from ..ops.loops import Split, loop_result, scan
 from ..ops.while_loops import LOOPS, Back, condition_of, sweep, while_
 
@@ -102,9 +102,16 @@ class _Record:
         order = toposort(outputs, set(bound))
         inner = reached(order, bound)
         # nodes around the loop stay as they are
-        free = {a: None for n in order if n in inner for a in n.args if a not in inner}
-        free |= {o: None for o in outputs if o not in inner}
-        return simplify([*bound, *[n for n in free if n.op is not CONST]], outputs)
+        free: dict[Node, None] = {}
+        todo = [a for n in order if n in inner for a in n.args if a not in inner]
+        todo += [o for o in outputs if o not in inner]
+        while todo:
+            node = todo.pop()
+            if not belongs_inside(node):
+                free[node] = None
+            else:
+                todo += node.args
+        return simplify([*bound, *free], outputs)
 
     def pruned(self) -> None:
         """Leave out what no used result needs."""
