@@ -205,6 +205,34 @@ def test_integer_carries_and_positions() -> None:
     close(grad, differences(lambda x: reference(x)[1], x), 1e-6)
 
 
+@pytest.mark.parametrize("n", [4, 50])
+def test_reading_at_positions(n: int) -> None:
+    """What the reverse loop adds at positions, it adds in place."""
+
+    def value(x: Any, table: Any) -> Any:
+        def body(i: Any, c: Any) -> Any:
+            return np.sin(c) + x[i] * x[-1 - i] + np.sum(table[i, ::2] * c)
+
+        return ng.fori_loop(0, x.shape[0], body, 0.1)
+
+    def reference(x: np.ndarray, table: np.ndarray) -> Any:
+        c = 0.1
+        for i in range(len(x)):
+            c = np.sin(c) + x[i] * x[-1 - i] + np.sum(table[i, ::2] * c)
+        return c
+
+    x, table = rng.normal(size=n), 0.1 * rng.normal(size=(n, 3))
+    f = ng.differentiable(value, argnums=(0, 1))
+    close(f(x, table), reference(x, table))
+    on_x, on_table = f.grad(x, table)
+    close(on_x, differences(lambda x: reference(x, table), x), 1e-6)
+    close(on_table, differences(lambda t: reference(x, t), table), 1e-6)
+    assert np.all(on_table[:, 1] == 0)
+    v = rng.normal(size=x.shape), rng.normal(size=table.shape)
+    forward = f.jvp(x, table, v=v)[1]
+    close(forward, np.sum(on_x * v[0]) + np.sum(on_table * v[1]), 1e-11)
+
+
 def test_matrix_carries() -> None:
     """A product of matrices in the body: library calls inside loops."""
     a = rng.normal(size=(12, 12)) * 0.3

@@ -76,10 +76,13 @@ class LoopCode:
         self.in_registers = (self.inline[-1] and all(self.inline)) or (
             node.op.name != "while" and self.inline[-1]
         )
-        self.others: list[int] = []
+        self.in_place = set() if self.in_registers else self._added_in_place()
+        self.others: dict[int, int] = {}
         self.homes: dict[int, int] = {}
         if not self.in_registers:
-            self.others = [self._take(_size(o)) for o in outputs]
+            self.others = {
+                k: self._take(_size(o)) for k, o in enumerate(outputs) if k not in self.in_place
+            }
             self.homes = {
                 k: self._take(_size(o)) for k, o in enumerate(outputs) if k not in self.made
             }
@@ -96,6 +99,29 @@ class LoopCode:
         slot = self.emitter.table.take()
         self.scratch[slot] = size
         return slot
+
+    def _added_in_place(self) -> set[int]:
+        """Carries to which each turn only adds rows, and that nobody else reads."""
+        e = self.bodies[-1]
+        if self.node.op.name == "while":
+            return set()
+        graph, first = e.plan.graph, len(self.consts)
+        if self.node.op.name == "sweep":
+            first += len(self.inits)
+        uses: dict[Node, int] = {}
+        for used in [*graph.outputs, *(a for n in graph.nodes for a in n.args)]:
+            uses[used] = uses.get(used, 0) + 1
+        found = set()
+        for k, node in enumerate(self.outputs):
+            carry, chain, at = graph.inputs[first + k], [], node
+            while at.op.name == "scatter_into" and uses[at] == 1:
+                chain.append(at)
+                at = at.args[0]
+            if chain and at is carry and uses[carry] == 1:
+                found.add(k)
+                for step in chain:
+                    e.pointers[step] = e.output_slots[k]
+        return found
 
     def _stacked_carries(self) -> dict[int, int]:
         """Carry -> output that is the carry as it enters a turn: it lives in that stack."""
@@ -263,6 +289,9 @@ class LoopCode:
                 assert stack is not None
                 self._start(b, init, self._pick(b, none, homes[k], stack(k, b.i64(0))))
                 continue
+            if k in self.in_place:
+                self._start(b, init, homes[k])
+                continue
             other = b.load_slot(self.others[k], "ptr")
             first = self._pick(b, odd, other, homes[k])
             self._start(b, init, first)
@@ -274,7 +303,10 @@ class LoopCode:
             following = b.iop("add", i, b.i64(1))
             last = b.icmp("sge", following, count)
             for k in range(len(inits)):
-                if k in self.stacks:
+                if k in self.in_place:
+                    now.append(homes[k])
+                    after.append(homes[k])
+                elif k in self.stacks:
                     assert stack is not None
                     now.append(stack(k, i))
                     after.append(self._pick(b, last, homes[k], stack(k, following)))
@@ -344,7 +376,7 @@ class LoopCode:
             cells = []
         else:
             now = [self._home(b, k) for k in range(len(self.inits))]
-            after = [b.load_slot(slot, "ptr") for slot in self.others]
+            after = [b.load_slot(slot, "ptr") for slot in self.others.values()]
         for init, x in zip(self.inits, now, strict=True):
             self._start(b, init, x)
         homes = now

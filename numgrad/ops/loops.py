@@ -26,6 +26,8 @@ from ..ir.nested import Bound, Nested
 from ..reference import evaluate
 from .bodies import close, first_values, fresh, hook, reached
 from .declare import add_any, general, is_float, lift
+from .elementwise import add
+from .index import scatter_add, scatter_into
 from .lower import Call
 from .shape import transpose
 
@@ -226,6 +228,16 @@ def or_zero(t: Node | None, like: Node) -> Node:
     return const(0, like.aval) if t is None else t
 
 
+def _added(total: Node, more: Node) -> Node:
+    """The sum of two nodes; rows at computed positions are added in place."""
+    if more.op is add:
+        return _added(_added(total, more.args[0]), more.args[1])
+    if more.op is scatter_add:
+        rows, positions = more.args
+        return scatter_into(total, positions, rows)
+    return add(total, more)
+
+
 class Reverse:
     """The body of a reverse loop.
 
@@ -264,7 +276,7 @@ class Reverse:
         for k in self.on_consts:
             total = fresh(s.consts[k])
             self.carries.append(total)
-            self.following.append(add_any(total, back[k]))  # type: ignore[arg-type]
+            self.following.append(_added(total, back[k]))  # type: ignore[arg-type]
             self.inits.append(const(0, total.aval))
         self.on_xs = {
             k - s.n - s.m: back[k] for k in back if k >= s.n + s.m and not is_zero(back[k])

@@ -206,6 +206,8 @@ def is_scalar_program(graph: Graph) -> bool:
                 n *= int(node.args[0].shape[-1])  # type: ignore[arg-type]
             elif node.op.name == "scatter_add":
                 n *= inner
+            elif node.op.name == "scatter_into":
+                n *= max(read[1] or 0, 1)
         total += n
         if total > SCALAR_PROGRAM:
             return False
