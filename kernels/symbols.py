@@ -24,6 +24,9 @@ LIBM: dict[str, int] = {
     "sin": 1, "cos": 1, "tan": 1, "fmod": 2, "remainder": 2,
 }  # fmt: skip
 
+#: functions of the C library for records that grow
+MEMORY = ("realloc", "free")
+
 #: scipy.special functions: name -> (capsule name without its fused prefix, double arguments)
 SPECIAL: dict[str, tuple[str, int]] = {
     **{name: (name, 1) for name in (
@@ -104,7 +107,7 @@ def address(symbol: str) -> int:
     name = symbol.removeprefix(PREFIX)
     if not symbol.startswith(PREFIX):
         raise KeyError(symbol)
-    if name in LIBM:
+    if name in LIBM or name in MEMORY:
         return ctypes.cast(getattr(_libm(), name), ctypes.c_void_p).value or 0
     if name in SPECIAL:
         return _special(*SPECIAL[name])

@@ -19,6 +19,7 @@ from .explain import explain, graph_text, source_text
 from .function import Compiled, Variant, by_name
 from .njit import NjitNamespace
 from .runtime.callable import NativeFunction
+from .trace import control
 from .transforms import Argnums
 
 Function = Callable[..., Any]
@@ -215,6 +216,7 @@ def vmap(fn: Function, in_axes: Any = 0) -> Compiled:
 
 
 stop_gradient = transforms.stop_gradient
+scan, fori_loop, while_loop = control.scan, control.fori_loop, control.while_loop
 
 
 # -- the decorator -------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 from .errors import DerivativeMissing
 from .ir.dims import DimLike, product
 from .ir.graph import INPUT, Node, at, const, input_node, toposort, zeros_like
-from .ops import shape as sh
+from .ops import bodies, shape as sh
 from .ops.declare import add_any, is_float, lift
 
 _P = ParamSpec("_P")
@@ -197,3 +197,9 @@ def split_directions(
 
 def ones_like(node: Node) -> Node:
     return const(1, node.aval)
+
+
+# the rules of loops differentiate and batch their bodies
+bodies.register_hook("jvp", jvp)
+bodies.register_hook("vjp", vjp)
+bodies.register_hook("vmap", vmap)

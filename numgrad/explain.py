@@ -80,7 +80,7 @@ def explain(function: Compiled, args: tuple, kwargs: dict[str, Any]) -> Text:
     for g in plain:
         at = f" at {g.where}" if g.where else ""
         lines.append(f"  guard: {g}{at}")
-    kinds = {"scalar program": 0, "loop nest": 0, "library call": 0}
+    kinds = {"scalar program": 0, "loop nest": 0, "library call": 0, "loop": 0}
     for stage in plan.stages:
         kinds[stage.kind] += 1
     lines.append(

@@ -59,6 +59,9 @@ def evaluate(
                 result = node.op.impl(*[value[a] for a in node.args], **params)
             except NumgradError as error:
                 raise type(error)(error.what, where=node.where, hint=error.hint) from None
+            if type(result) is tuple:  # all results of a loop, picked apart by loop_result
+                value[node] = result  # type: ignore[assignment]
+                continue
             result = np.asarray(result)
             expected = evaluate_shape(node.shape, env)
             if result.shape != expected or result.dtype != node.dtype:

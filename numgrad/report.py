@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 
 from .config import config
 from .ir.dims import DimLike, evaluate
-from .schedule.plan import Plan
+from .ir.graph import Node
+from .ir.nested import Nested
+from .schedule.plan import Plan, schedule
 from .schedule.stages import CallStage, LoopStage
 
 _number = itertools.count()
@@ -32,6 +34,8 @@ def describe_stage(stage: LoopStage | CallStage) -> str:
     """One line: what kind of stage, over what, making what."""
     if isinstance(stage, CallStage):
         node = stage.node
+        if stage.kind == "loop":
+            return _describe_loop(node)
         return f"library call   {node.op.name} -> {node.aval!r}"
     made = []
     for root in stage.roots:
@@ -48,6 +52,17 @@ def describe_stage(stage: LoopStage | CallStage) -> str:
     elif stage.unrolled:
         note = f" (axes {stage.unrolled} written out)"
     return f"loop nest      over {shape}{note}, {count} values a turn: {'; '.join(made)}"
+
+
+def _describe_loop(node: Node) -> str:
+    """A loop and, below it, the stages of one turn."""
+    turns = f"{node.params['length']} turns" if "length" in node.params else "traced length"
+    lines = [f"loop           {node.op.name}, {turns}, {node.params['carries']} arrays carried"]
+    for key, value in node.params.items():
+        if isinstance(value, Nested):
+            lines.append(f"    {key} of a turn:")
+            lines += [f"    {line}" for line in describe_plan(schedule(value.graph)).splitlines()]
+    return "\n".join(lines)
 
 
 def describe_plan(plan: Plan) -> str:

@@ -434,6 +434,17 @@ CASES: dict[str, Case] = {
             (((2000,), (2000,)), {"size": 40}),
         ),
     ),
+    "scatter_into": Case(
+        lambda x, i, u: x + scatter(u, i, size=len(x)),
+        (WIDE, ("int", 0, 4), WIDE),
+        True,
+        variants=rows(
+            (((4,), (6,), (6,)), {}),
+            (((5, 3), (2, 2), (2, 2, 3)), {}),
+            (((4,), (), ()), {}),
+            (((40, 30), (100,), (100, 30)), {}),
+        ),
+    ),
     "matmul": Case(
         np.matmul,
         (WIDE, WIDE),

@@ -175,7 +175,8 @@ def rows(native: Callable[[str], tuple[Variant, ...]] = variants, least: int = 0
 
 
 def test_every_op_has_a_row() -> None:
-    assert set(CASES) == set(OPS)
+    loops = {"scan", "while", "sweep", "loop_result"}  # in test_control_flow.py
+    assert set(CASES) == set(OPS) - loops
 
 
 @pytest.mark.parametrize(("backend", "name", "variant"), rows())

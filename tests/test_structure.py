@@ -17,6 +17,7 @@ SOURCES = sorted(p for p in ROOT.rglob("*.py") if "kernels" not in p.relative_to
 PUBLIC = {
     *("Differentiable", "differentiable", "grad", "value_and_grad", "hessian", "jacobian"),
     *("jvp", "vjp", "hvp", "vmap", "derivatives", "stop_gradient", "cache"),
+    *("scan", "fori_loop", "while_loop"),
 }
 # Submodules are attributes too, once imported; these are not part of the interface above.
 SUBMODULES = {

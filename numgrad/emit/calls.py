@@ -180,10 +180,40 @@ def _is_one(node: Node) -> bool:
 def _scatter_add(b: Body, node: Node, pointer: Pointer) -> None:
     """Rows added one after the other, in order: the same sum every time."""
     update, positions = node.args
+    zero_fill(b, node, pointer)
+    _add_rows(b, node, update, positions, pointer)
+
+
+def _scatter_into(b: Body, node: Node, pointer: Pointer) -> None:
+    """The same onto an array that is there; nothing is copied where it stands already."""
+    base, positions, update = node.args
+    out = pointer(node)
+    if base.op is CONST:
+        ty = mem_type(node.dtype)
+        value = b.const(ty, base.params["value"])
+        b.loop(
+            b.dim(product(node.shape)),
+            lambda i: b.store(value, b.gep(ty, out, i), node.dtype.itemsize),
+        )
+    else:
+        source, copy, ready = pointer(base), b.fresh("copy"), b.fresh("ready")
+        b.cbr(b.emit("i1", f"icmp ne ptr {source.ref}, {out.ref}"), copy, ready)
+        b.label(copy)
+        size = b.dim(product(node.shape) * node.dtype.itemsize)
+        b.need("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
+        b.raw(
+            f"  call void @llvm.memcpy.p0.p0.i64(ptr {out.ref}, ptr {source.ref}, "
+            f"i64 {size.ref}, i1 false)"
+        )
+        b.br(ready)
+        b.label(ready)
+    _add_rows(b, node, update, positions, pointer)
+
+
+def _add_rows(b: Body, node: Node, update: Node, positions: Node, pointer: Pointer) -> None:
     rest = product(update.shape[positions.ndim :])
     ty = reg_type(node.dtype)
     out = pointer(node)
-    zero_fill(b, node, pointer)
     index_ty = mem_type(positions.dtype)
 
     def position(i: Val) -> Val:
@@ -247,5 +277,6 @@ _ROUTINES = {
     "gram": _gram,
     "recurrence": _recurrence,
     "scatter_add": _scatter_add,
+    "scatter_into": _scatter_into,
     "unslice": _unslice,
 }

@@ -16,17 +16,20 @@ import numpy as np
 
 from ..ir.dims import Dim, DimLike, product
 from ..ir.graph import Node
+from ..ir.nested import Nested
 from ..kernels import vmath
 from ..kernels.asm import Val
 from ..ops.lower import Map
+from ..ops.while_loops import LOOPS
 from ..schedule.bands import rows
-from ..schedule.plan import Plan
+from ..schedule.plan import Plan, schedule
 from ..schedule.products import is_small_product
 from ..schedule.stages import CallStage, LoopStage, Root
 from . import blas_threads, small_gemm, table as tb
 from .body import Body, identity_of, mem_type
 from .calls import BLAS_OPS, emit_call
 from .loops import LoopEmitter
+from .nested import LoopCode
 from .reductions import Partial, accumulator_dtype, classify, combine
 
 CHUNK_WORK = 1 << 17  # cost units of one chunk, about 50 microseconds
@@ -79,23 +82,32 @@ class ModuleEmitter:
         int_symbols: dict[int, int],
         guards: Sequence[tuple[str, DimLike, DimLike]],
         native_bytes: int,
+        around: ModuleEmitter | None = None,
     ) -> None:
         self.plan = plan
         self.name = name
         self.int_symbols = int_symbols
         self.guards = guards
-        self.width = vector_width(plan, native_bytes)
         self.native_bytes = native_bytes
-        self.table = tb.Table(plan.graph)
-        self.declares: dict[str, str] = {}
-        self.math: dict[tuple[str, str], int] = {}
-        self.functions: list[str] = []
-        self.symbols = self._symbols()
-        self.symbol_slots = {s: self.table.take() for s in self.symbols}
+        self.width = vector_width(plan, native_bytes)
+        self.around = around
+        if around is None:
+            self.table = tb.Table(plan.graph)
+            self.declares: dict[str, str] = {}
+            self.math: dict[tuple[str, str], int] = {}
+            self.functions: list[str] = []
+            self.symbols = self._symbols()
+            self.symbol_slots = {s: self.table.take() for s in self.symbols}
+            inputs, self.output_slots = self.table.inputs, self.table.output_slots
+        else:  # the body of a loop: the same module, with slots of its own
+            self.table, self.declares, self.math = around.table, around.declares, around.math
+            self.functions, self.symbol_slots = around.functions, around.symbol_slots
+            inputs = {n: self.table.take() for n in plan.graph.inputs}
+            self.output_slots = [self.table.take() for _ in plan.graph.outputs]
         self.temp_slots = [self.table.take() for _ in plan.slots]
-        self.pointers: dict[Node, int] = dict(self.table.inputs)
+        self.pointers: dict[Node, int] = dict(inputs)
         for node, i in plan.output_of.items():
-            self.pointers[node] = self.table.output_slots[i]
+            self.pointers[node] = self.output_slots[i]
         for node, i in plan.temporaries.items():
             self.pointers[node] = self.temp_slots[i]
         self.rows_slots: dict[int, int] = {}
@@ -109,6 +121,23 @@ class ModuleEmitter:
             elif is_small_product(stage.node):
                 self.rows_slots[at] = self.table.take()
                 self.count_slots[at] = self.table.take()
+        self.loops = {
+            at: LoopCode(self, stage.node, f"{name}.l{at}")
+            for at, stage in enumerate(plan.stages)
+            if isinstance(stage, CallStage) and stage.node.op in LOOPS
+        }
+
+    def body_emitter(self, body: Nested, name: str) -> ModuleEmitter:
+        """The emitter of a loop's body, into the same module."""
+        return ModuleEmitter(schedule(body.graph), name, {}, (), self.native_bytes, self)
+
+    def _family(self) -> list[ModuleEmitter]:
+        """This emitter, and those of the bodies of loops at any depth."""
+        found = [self]
+        for loop in self.loops.values():
+            for child in loop.bodies:
+                found += child._family()
+        return found
 
     def _symbols(self) -> list[int]:
         found: set[int] = set(self.int_symbols.values())
@@ -150,13 +179,18 @@ class ModuleEmitter:
         lines = [f"define {header} {{", "entry:", *b.allocas, *b.prologue, "  br label %first"]
         self.functions.append("\n".join([*lines, "first:", *b.lines, end, "}"]))
 
-    def emit(self) -> Emitted:
+    def emit_stages(self) -> None:
+        """The functions of the loop nests, and the copies."""
         for at, stage in enumerate(self.plan.stages):
             if isinstance(stage, LoopStage):
                 self._emit_stage(at, stage)
             elif at in self.rows_slots:
                 self._emit_product(at, stage.node)
-        self._emit_copies()
+        if self.plan.copies:
+            self._emit_copies()
+
+    def emit(self) -> Emitted:
+        self.emit_stages()
         self._emit_run()
         self._emit_prep()
         text = [f"; numgrad program {self.name}"]
@@ -220,37 +254,51 @@ class ModuleEmitter:
         for position, node in self.plan.copies:
             size = b.iop("mul", b.dim(product(node.shape)), b.i64(node.dtype.itemsize))
             source = b.load_slot(self.pointers[node], "ptr")
-            target = b.load_slot(self.table.output_slots[position], "ptr")
+            target = b.load_slot(self.output_slots[position], "ptr")
             b.need("declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)")
             b.raw(
                 f"  call void @llvm.memcpy.p0.p0.i64(ptr {target.ref}, ptr {source.ref}, "
                 f"i64 {size.ref}, i1 false)"
             )
-        self._add(f"internal void @{self.name}.copies(ptr %tab) {ONCE}", b, "  ret void")
+        kind = ONCE if self.around is None else "nounwind"
+        self._add(f"internal void @{self.name}.copies(ptr %tab) {kind}", b, "  ret void")
 
     # -- run --------------------------------------------------------------------------
     def _emit_run(self) -> None:
         b = self._body()
         workspace = b.load_slot(tb.WORKSPACE, "ptr")
-        slots = [*self.temp_slots]
-        for partials in self.partials.values():
-            slots += [p.slot_pointer for p in partials.values() if p.slot_pointer >= 0]
-        for slot in slots:  # prep has left the offset there
-            b.store_slot(slot, b.gep("i8", workspace, b.load_slot(slot)))
-        library = any(
-            isinstance(s, CallStage) and s.node.op.name in BLAS_OPS and at not in self.rows_slots
-            for at, s in enumerate(self.plan.stages)
-        )
+        for emitter in self._family():
+            slots = [*emitter.temp_slots]
+            for loop in emitter.loops.values():
+                slots += loop.scratch
+            for partials in emitter.partials.values():
+                slots += [p.slot_pointer for p in partials.values() if p.slot_pointer >= 0]
+            for slot in slots:  # prep has left the offset there
+                b.store_slot(slot, b.gep("i8", workspace, b.load_slot(slot)))
+        library = any(emitter._calls_library() for emitter in self._family())
         if library:
             self.functions.append(blas_threads.TEXT)
             b.raw(f"  call void {blas_threads.ENTER}(ptr %tab)")
+        self.emit_sequence(b)
+        if library:
+            b.raw(f"  call void {blas_threads.LEAVE}(ptr %tab)")
+        self._add(f"void @{self.name}.run(ptr %tab) {ONCE}", b, "  ret void")
+
+    def _calls_library(self) -> bool:
+        return any(
+            isinstance(s, CallStage) and s.node.op.name in BLAS_OPS and at not in self.rows_slots
+            for at, s in enumerate(self.plan.stages)
+        )
+
+    def emit_sequence(self, b: Body) -> None:
+        """The stages, one after the other."""
         for band in self.plan.bands:
             first = self.plan.stages[band[0]]
             if isinstance(first, CallStage):
                 if band[0] in self.rows_slots:
                     self._run_chunks(b, band)
                 else:
-                    self._outlined(b, f"c{band[0]}", self._call, first.node)
+                    self._outlined(b, f"c{band[0]}", self._call, band[0], first.node)
                 continue
             slotted = [(at, p) for at in band for p in self.partials[at].values() if p.slots]
             arrays = [(at, p) for at, p in slotted if not p.in_registers]
@@ -262,11 +310,8 @@ class ModuleEmitter:
             for at, p in slotted:
                 if p.in_registers:
                     self._combine(b, at, p)
-        if library:
-            b.raw(f"  call void {blas_threads.LEAVE}(ptr %tab)")
         if self.plan.copies:
             b.raw(f"  call void @{self.name}.copies(ptr %tab)")
-        self._add(f"void @{self.name}.run(ptr %tab) {ONCE}", b, "  ret void")
 
     def _outlined(self, b: Body, part: str, body: Callable[..., None], *args: Any) -> None:
         """A loop that deserves optimisation, in a function of its own; `b` calls it."""
@@ -275,10 +320,14 @@ class ModuleEmitter:
         self._add(f"internal void @{self.name}.{part}(ptr %tab) nounwind noinline", f, "  ret void")
         b.raw(f"  call void @{self.name}.{part}(ptr %tab)")
 
-    def _call(self, b: Body, node: Node) -> None:
-        emit_call(b, node, self._buffer(b))
+    def _call(self, b: Body, at: int, node: Node) -> None:
+        if at in self.loops:
+            self.loops[at].emit(b)
+        else:
+            emit_call(b, node, self.buffer(b))
 
-    def _buffer(self, b: Body) -> Any:
+    def buffer(self, b: Body) -> Any:
+        """Gives the address of a node's buffer."""
         return lambda node: b.load_slot(self.pointers[node], "ptr")
 
     def _run_chunks(self, b: Body, band: list[int]) -> None:
@@ -421,19 +470,22 @@ class ModuleEmitter:
             padded = b.op("and", b.iop("add", size, b.i64(63)), b.i64(-64))
             total = b.iop("add", total, padded)
 
-        for slot, size in zip(self.temp_slots, self.plan.slots, strict=True):
-            reserve(slot, b.dim(size))
-        for band in self.plan.bands:
-            first = self.plan.stages[band[0]]
-            if isinstance(first, CallStage):
-                if band[0] in self.rows_slots:
-                    elements = self._product_chunks(b, band[0], first.node)
-                    work = b.select(b.icmp("sgt", elements, work), elements, work)
-                continue
-            count, elements = self._chunks(b, band)
-            work = b.select(b.icmp("sgt", elements, work), elements, work)
-            for at in band:
-                for partial in self.partials[at].values():
+        for emitter in self._family():
+            for slot, size in zip(emitter.temp_slots, emitter.plan.slots, strict=True):
+                reserve(slot, b.dim(size))
+            for loop in emitter.loops.values():
+                for slot, size in loop.scratch.items():
+                    reserve(slot, b.dim(size))
+            for band in emitter.plan.bands:
+                first = emitter.plan.stages[band[0]]
+                if isinstance(first, CallStage):
+                    if band[0] in emitter.rows_slots:
+                        elements = emitter._product_chunks(b, band[0], first.node)
+                        work = b.select(b.icmp("sgt", elements, work), elements, work)
+                    continue
+                count, elements = emitter._chunks(b, band)
+                work = b.select(b.icmp("sgt", elements, work), elements, work)
+                for partial in [p for at in band for p in emitter.partials[at].values()]:
                     if partial.slot_pointer < 0:
                         continue
                     each = self._kept_size(partial) * accumulator_dtype(partial.root).itemsize

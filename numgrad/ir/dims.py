@@ -172,4 +172,5 @@ def resolve(value: object, env: Sequence[int]) -> object:
         return value.evaluate(env)
     if isinstance(value, tuple):
         return tuple(resolve(v, env) for v in value)
-    return value
+    bind = getattr(value, "bind", None)  # the body of a loop
+    return value if bind is None else bind(env)

@@ -32,17 +32,24 @@ def format_graph(graph: Graph, where: bool = True) -> str:
         name[node] = label
         head.append(f"{label}: {node.aval!r}")
     rows = []
+    count = 0
     for node in graph.nodes:
         if node.op is CONST:
             name[node] = _show(node.params["value"])
             continue
-        name[node] = f"%{len(rows)}"
+        name[node] = f"%{count}"
+        count += 1
         text = f"  {name[node]} {node.aval!r} = {_expression(node, name)}"
         rows.append((text, f"{node.where.short()}" if where and node.where else ""))
-    width = min(max((len(t) for t, _ in rows), default=0), 64)
-    body = [f"{t:<{width}}  # {w}" if w else t for t, w in rows]
+        for key, value in node.params.items():
+            body = getattr(value, "graph", None)  # of a loop
+            if body is not None:
+                text = format_graph(body, where).replace("\n", "\n      ")
+                rows += [(f"      {key} {text}", "")]
+    width = min(max((len(t) for t, w in rows if w), default=0), 64)
+    lines = [f"{t:<{width}}  # {w}" if w else t for t, w in rows]
     outputs = ", ".join(f"{name[o]}" for o in graph.outputs)
-    return "\n".join([f"graph({', '.join(head)}):", *body, f"  return {outputs}"])
+    return "\n".join([f"graph({', '.join(head)}):", *lines, f"  return {outputs}"])
 
 
 def canonical_text(graph: Graph) -> str:

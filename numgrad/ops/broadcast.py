@@ -56,6 +56,8 @@ def resolve(ufunc: np.ufunc, kinds: Sequence[Kind]) -> tuple[np.dtype, ...]:
 
 
 def _resolve(ufunc: np.ufunc, kinds: Sequence[Kind]) -> tuple[np.dtype, ...]:
+    if all(k is int for k in kinds):  # Python ints: NumPy would compare them as objects
+        kinds = [INT64] * len(kinds)
     try:
         loop = ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout))
     except TypeError as error:

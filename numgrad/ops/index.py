@@ -136,3 +136,50 @@ scatter_add = linear(
     Call("scatter_add", _scatter_terms, _scatter_combine),
     fixed=(1,),
 )
+
+
+# ----- scatter_into: rows added to an array that is there already -----------------------
+
+
+def _into_impl(x: Any, i: Any, u: Any) -> Any:
+    out = np.array(x)
+    np.add.at(out, i, u)
+    return out
+
+
+def _into_batch(node: Node, args: Sequence[Node], batched: Sequence[bool], size: DimLike) -> Node:
+    x, i, u = args
+    if not batched[0]:
+        x = lift(x, size)
+    if not (batched[1] or batched[2]):
+        return add(x, lift(scatter_add(u, i, size=node.shape[0]), size))
+    rows = scatter_add(node.args[2], node.args[1], size=node.shape[0])
+    return add(x, _scatter_batch(rows, [u, i], [batched[2], batched[1]], size))
+
+
+def _into_terms(node: Node, index: Index) -> Any:
+    i = node.args[1]
+    terms: list[Any] = [(0, index)]
+    for at in np.ndindex(*i.shape):
+        place = tuple(fixed(k) for k in at)
+        terms += [(1, place), (2, (*place, *index[1:]))]
+    return terms
+
+
+def _into_combine(b: Any, node: Node, index: Index, values: Sequence[Any]) -> Any:
+    total = values[0]
+    for at, u in zip(values[1::2], values[2::2], strict=True):
+        total = b.add(total, b.select(b.equals_index(at, index[0]), u, b.zero()))
+    return total
+
+
+# What a loop adds up at computed positions: one that carries it writes in place.
+scatter_into = linear(
+    "scatter_into",
+    _into_impl,
+    lambda x, i, u: x,
+    lambda node, g, pos: g if pos == 0 else gather(g, node.args[1]),
+    _into_batch,
+    Call("scatter_into", _into_terms, _into_combine),
+    fixed=(1,),
+)

@@ -42,7 +42,7 @@ def form_bands(stages: Sequence[Stage]) -> list[list[Stage]]:
 
 def made(stage: Stage) -> list[Node]:
     """The stored nodes that a stage makes."""
-    return [r.node for r in stage.roots] if isinstance(stage, LoopStage) else [stage.node]
+    return [r.node for r in stage.roots] if isinstance(stage, LoopStage) else stage.results
 
 
 def _reads(stage: Stage) -> dict[Node, list[Element]]:

@@ -17,7 +17,9 @@ import numpy as np
 
 from ..ir.dims import DimLike, Shape, product
 from ..ir.graph import CONST, INPUT, Graph, Node
+from ..ops.loops import loop_result
 from ..ops.lower import Call, Gather, Index, Ix, Leaf, Map, Reduce, View, Window, fixed
+from ..ops.while_loops import LOOPS
 from .bands import form_bands, made
 from .demand import NO_WINDOW, Decide, Element, MustStore, Pull
 from .memory import Request, assign_slots
@@ -154,6 +156,8 @@ def is_scalar_program(graph: Graph) -> bool:
         if n is None or n > 256:
             return False
         lower = node.op.lower
+        if node.op in LOOPS:
+            return False
         if isinstance(lower, Gather) and node.args[0].op is not INPUT:
             return False  # a computed position needs its operand in memory
         if isinstance(lower, Call) and lower.terms is None:
@@ -169,6 +173,8 @@ def is_scalar_program(graph: Graph) -> bool:
                 n *= int(node.args[0].shape[-1])  # type: ignore[arg-type]
             elif node.op.name == "scatter_add":
                 n *= inner
+            elif node.op.name == "scatter_into":
+                n *= max(read[1] or 0, 1)
         total += n
         if total > SCALAR_PROGRAM:
             return False
@@ -187,6 +193,11 @@ def _unrollable(node: Node) -> bool:
     if isinstance(lower, Call) and node.op.name == "matmul":
         return is_written_out(node)
     return False
+
+
+def loop_results(graph: Graph, loop: Node) -> list[Node]:
+    """The nodes of a graph that pick results of a loop."""
+    return [n for n in graph.nodes if n.op is loop_result and n.args[0] is loop]
 
 
 # -- the scheduler -------------------------------------------------------------------
@@ -288,8 +299,12 @@ class Scheduler:
         order = [n for n in self.graph.nodes if n in self.stored]
         for node in order:
             lower = node.op.lower
+            if node.op is loop_result:
+                continue  # the loop makes it
             if isinstance(lower, Call) and not self.scalar and not _unrollable(node):
-                calls.append(CallStage(node, level[node]))
+                kind = "loop" if node.op in LOOPS else "library call"
+                results = loop_results(self.graph, node) if node.op in LOOPS else [node]
+                calls.append(CallStage(node, level[node], kind, results))
                 continue
             reduce = isinstance(lower, Reduce) and not self.scalar and not _unrollable(node)
             root = Root(node, reduce)

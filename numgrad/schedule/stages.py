@@ -56,3 +56,4 @@ class CallStage:
     node: Node
     level: int
     kind: str = "library call"
+    results: list[Node] = field(default_factory=list)  # of a loop several, else the node itself

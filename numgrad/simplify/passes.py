@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..ir.graph import CONST, Graph, Node, current_where, params_key, set_where, toposort
+from ..ops import bodies
+from .loops import tidy
 from .rules import COMMUTATIVE, RULES
 
 
@@ -71,6 +73,12 @@ def _key(node: Node) -> tuple:
 
 def simplify(graph: Graph) -> Graph:
     """A graph with the same inputs and the same outputs, cheaper and safer to evaluate."""
+    graph = _rewritten(graph)
+    tidied = tidy(graph, lambda inputs, outputs: list(_rewritten(Graph(inputs, outputs)).outputs))
+    return graph if tidied is graph else _rewritten(tidied)
+
+
+def _rewritten(graph: Graph) -> Graph:
     rewriter = Rewriter(graph.inputs)
     settle = rewriter.settle
     before = current_where()
@@ -81,3 +89,6 @@ def simplify(graph: Graph) -> Graph:
     finally:
         set_where(before)
     return Graph(graph.inputs, [rewriter.settled[o] for o in graph.outputs], graph.names)
+
+
+bodies.register_hook("simplify", simplify)

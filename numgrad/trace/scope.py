@@ -18,6 +18,9 @@ from ..ir.graph import Aval, Node, const, input_node
 #: Dimensions up to this size are fixed in a signature, so that small arrays unroll.
 STATIC_LIMIT = 8
 
+#: Elements up to which equal constants are found by their values.
+SMALL_CONSTANT = 64
+
 RELATIONS: dict[str, Callable[[int, int], bool]] = {
     "==": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
@@ -149,6 +152,7 @@ class Scope:
         self.solved: dict[int, DimLike] = {}
         self._recorded: set[tuple[str, DimLike, DimLike]] = set()
         self._by_id: dict[int, tuple[np.ndarray, np.ndarray, Node]] = {}
+        self._by_value: dict[tuple, Node] = {}
 
     # -- dimensions -------------------------------------------------------------------
 
@@ -295,9 +299,16 @@ class Scope:
         if known is not None and _same_bits(known[1], array):
             return known[2]
         copy = np.array(array, order="C", copy=True)
+        # A small array that a function makes in every call is one constant: what is computed
+        # of it is then shared.
+        key = (copy.dtype.str, copy.shape, copy.tobytes()) if copy.size <= SMALL_CONSTANT else None
+        if key is not None and key in self._by_value:
+            return self._by_value[key]
         node = input_node(self.first_constant + len(self.constants), Aval(array.shape, array.dtype))
         self.constants.append((copy, node))
         self._by_id[id(array)] = (array, copy, node)
+        if key is not None:
+            self._by_value[key] = node
         return node
 
 

@@ -13,6 +13,7 @@ from .. import tree
 from ..errors import NumgradError, OutputError, RecursionDepthError, Where, user_where
 from ..ir.dims import Dim, DimLike
 from ..ir.graph import Graph, Node, current_where, input_node, rebuild, set_where
+from ..ir.nested import Nested
 from ..ops import shape as sh
 from ..ops.declare import OPS
 from .captures import Captured, Path
@@ -371,7 +372,16 @@ def _specialised(
             return substitute(value, table)
         if isinstance(value, tuple):
             return tuple([written(v) for v in value])
-        return value
+        return nested(value) if isinstance(value, Nested) else value
+
+    def nested(value: Nested) -> Nested:
+        inside: dict[Node, Node] = {}
+        for x in value.graph.inputs:
+            new = input_node(-1, x.aval._replace(shape=written(x.aval.shape)))
+            new.risky = x.risky
+            inside[x] = new
+        results = rebuild(value.graph.outputs, inside, visit)
+        return Nested(Graph([inside[x] for x in value.graph.inputs], results))
 
     def visit(node: Node, args: tuple[Node, ...]) -> Node:
         params = {k: written(v) for k, v in node.params.items()}
