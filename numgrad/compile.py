@@ -25,7 +25,8 @@ from .ir.printer import canonical_text
 from .reference import bind_dims, evaluate
 from .runtime import blas, engine, entry
 from .runtime.entry import BAD_INDEX, MISS, ArgSpec
-from .schedule.plan import LoopStage, Plan, schedule
+from .schedule.plan import Plan, schedule
+from .schedule.stages import LoopStage
 
 Guard = tuple[str, DimLike, DimLike]
 

@@ -16,6 +16,9 @@ NUMGRAD_DUMP           ``dump``        comma list of stages to print: ``graph``,
 NUMGRAD_DUMP_DIR       ``dump_dir``    folder for the dumps (default: standard error)
 NUMGRAD_CHECK          ``check``       1 checks the graph after every pass (default 0)
 NUMGRAD_THREADS        ``threads``     most threads a parallel loop may use (default all)
+NUMGRAD_POOL           ``pool``        most bytes of freed results and temporaries that are kept
+                                       for the next call (default 128M); read when the first
+                                       program is made
 =====================  ==============  =========================================================
 
 The default cache folder also depends on the platform's own variables: ``XDG_CACHE_HOME``
@@ -113,6 +116,7 @@ _SETTINGS: dict[str, _Setting] = {
     "dump_dir": _Setting("NUMGRAD_DUMP_DIR", _folder, "a folder"),
     "check": _Setting("NUMGRAD_CHECK", _flag, "0 or 1"),
     "threads": _Setting("NUMGRAD_THREADS", _threads, "a whole number from 1 on"),
+    "pool": _Setting("NUMGRAD_POOL", _size, "a number of bytes, such as 1000000, 512K, 512M or 2G"),
 }
 
 
@@ -140,6 +144,7 @@ class Config:
     dump_dir: Path | None = None
     check: bool = False
     threads: int | None = None
+    pool: int = 128 * 2**20
 
     def __setattr__(self, name: str, value: object) -> None:
         setting = _SETTINGS.get(name)

@@ -10,7 +10,8 @@ from .ir.dims import Dim
 from .ir.printer import format_graph
 from .report import describe_plan, temporary_bytes
 from .runtime import engine
-from .schedule.plan import LoopStage, schedule
+from .schedule.plan import schedule
+from .schedule.stages import LoopStage
 
 
 class Text(str):

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 from .config import config
 from .ir.dims import DimLike, evaluate
-from .schedule.plan import CallStage, LoopStage, Plan
+from .schedule.plan import Plan
+from .schedule.stages import CallStage, LoopStage
 
 _number = itertools.count()
 
@@ -51,7 +52,11 @@ def describe_stage(stage: LoopStage | CallStage) -> str:
 
 def describe_plan(plan: Plan) -> str:
     """The stages in order, and the scratch memory between them."""
-    lines = [f"  {i} {describe_stage(s)}" for i, s in enumerate(plan.stages)]
+    lines = []
+    for band in plan.bands:
+        if len(band) > 1:
+            lines.append(f"  {band[0]} to {band[-1]} run together by rows:")
+        lines += [f"  {at} {describe_stage(plan.stages[at])}" for at in band]
     for node, slot in plan.temporaries.items():
         lines.append(f"  temporary {slot}: {node.op.name} {node.aval!r}")
     return "\n".join(lines) or "  nothing to compute"

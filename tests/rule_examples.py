@@ -58,6 +58,11 @@ V = arg(0, 4, 4)
 UNIT = sh.basis((4, 4), 0, F64)
 PART = sh.basis((6, 4), 1, F64)
 LOG_SUM_EXP = e.log(total(e.exp(X), 1))
+HIGH = rd.reduce_max(X, (1,))
+SHIFTED = e.sub(X, stretch(HIGH))
+SUM_SHIFTED = total(e.exp(SHIFTED), 1)
+FREED = "sub(x, expand(stop_gradient(reduce_max(x))))"
+FINITE_HIGH = "stop_gradient(select(isfinite(reduce_max(x)), reduce_max(x), 0))"
 LOG_MEAN_EXP = e.log(e.mul(total(e.exp(X), 1), num(0.25, S)))
 
 # rule -> (expression, what it becomes); inputs x, y are (3, 4), z is (3, 1), w is boolean
@@ -206,6 +211,24 @@ EXAMPLES: dict[str, list[tuple[Node, str]]] = {
     ],
     "log_mean_exp": [],
     "log_sum_exp": [],
+    "shifted_log_sum_exp": [
+        (
+            e.add(HIGH, e.log(SUM_SHIFTED)),
+            f"add(log(reduce_sum(exp(sub(x, expand({FINITE_HIGH}))))), {FINITE_HIGH})",
+        )
+    ],
+    "shifted_log_softmax": [
+        (
+            e.sub(SHIFTED, stretch(e.log(SUM_SHIFTED))),
+            f"sub({FREED}, expand(log(reduce_sum(exp({FREED})))))",
+        )
+    ],
+    "shifted_softmax": [
+        (
+            e.div(e.exp(SHIFTED), stretch(SUM_SHIFTED)),
+            f"div(exp({FREED}), expand(reduce_sum(exp({FREED}))))",
+        )
+    ],
     "log1p_of_exp": [
         (e.log1p(e.exp(X)), "softplus(x)"),
         (e.log1p(e.neg(e.expit(X))), "neg(softplus(x))"),
@@ -269,9 +292,17 @@ EXAMPLES: dict[str, list[tuple[Node, str]]] = {
         (total(e.neg(X), 0), "neg(reduce_sum(x))"),
         (total(e.mul(X, ones_at(3)), 0), "mul(reduce_sum(x), 3)"),
     ],
+    "product_with_own_inverse": [
+        (
+            e.mul_no_nan(e.div(num(1, S), S), S),
+            "select(logical_and(isfinite(stop_gradient(z)), ne(stop_gradient(z), 0)), 1, "
+            "select(ne(stop_gradient(z), stop_gradient(z)), stop_gradient(z), 0))",
+        )
+    ],
     "sum_of_product": [
         (total(e.mul(stretch(S), X), 1), "mul(reduce_sum(x), z)"),
         (total(e.div(X, stretch(S)), 1), "div(reduce_sum(x), z)"),
+        (total(e.mul_no_nan(stretch(S), X), 1), "mul_no_nan(reduce_sum(x), z)"),
         (total(e.mul(stretch(S), X), 0), "reduce_sum(mul(expand(z), x))"),
     ],
     "product_with_basis": [

@@ -13,7 +13,8 @@ import numgrad as ng
 from numgrad.config import config
 from numgrad.ir.graph import Aval, Graph, Node, input_node
 from numgrad.ops import elementwise as ew, linalg as la, shape as sh
-from numgrad.schedule.plan import CallStage, schedule
+from numgrad.schedule.plan import schedule
+from numgrad.schedule.stages import CallStage
 
 F64 = np.dtype(np.float64)
 RNG = np.random.default_rng(4)

@@ -57,6 +57,7 @@ class Body(Asm):
         self.allocas: list[str] = []
         self.prologue: list[str] = []  # runs first: what every block may use
         self.mask: Val | None = None  # lanes that are live (None: all)
+        self.plain_products = False  # see :mod:`numgrad.emit.speculate`
 
     # -- typed constants --------------------------------------------------------------
     def number(self, value: float | int | bool, dtype: np.dtype) -> Val:
@@ -100,6 +101,8 @@ class Body(Asm):
     def mul_no_nan(self, x: Val, y: Val) -> Val:
         if x is ZERO or y is ZERO:
             return ZERO
+        if self.plain_products:
+            return self.mul(x, y)
         x, y = self.join(x, y)
         zero = self.like(x, 0)
         dead = self.op("or", self.fcmp("oeq", x, zero), self.fcmp("oeq", y, zero))

@@ -18,10 +18,12 @@ from ..ir.graph import CONST, Node
 from ..kernels.asm import Val, lanes
 from ..ops.lower import Call, Gather, Index, Ix, Leaf, Map, Reduce, View, Window
 from ..schedule.demand import Element
-from ..schedule.plan import LoopStage, Root
+from ..schedule.guards import behind, find_guard
+from ..schedule.stages import LoopStage, Root
 from .body import ZERO, Body, identity_of, reg_type
 from .reductions import Partial, Reducer, combine
 from .segments import edges
+from .speculate import any_nan, worthwhile
 from .spill import LONG_BODY, Spills
 
 BLOCK = 400  # values of a basic block
@@ -200,13 +202,18 @@ class LoopEmitter(Reducer):
             pair = b.iop("add", n, n)
             start = b.load("i64", b.gep("i64", table, pair))
             stop = b.load("i64", b.gep("i64", table, b.iop("add", pair, b.i64(1))))
-        names = ("before", "head", "body", "edge", "masked", "done")
-        before, head, body, edge, masked, done = (b.fresh(n) for n in names)
+        names = ("begin", "before", "head", "body", "limit", "edge", "masked", "done")
+        begin, before, head, body, whole, edge, masked, done = (b.fresh(n) for n in names)
         step = b.i64(self.width)
-        begin = b.load("i64", counter)
-        b.cbr(b.icmp("sle", b.iop("add", begin, step), start), before, edge)
+        limit = Val("ptr", "%" + b.fresh("limit"))
+        b.allocas.append(f"  {limit.ref} = alloca i64")
+        b.br(begin)
+        b.label(begin)
+        i = b.load("i64", counter)
+        b.cbr(b.icmp("sle", b.iop("add", i, step), start), before, whole)
         b.label(before)
         self._enter()
+        inner = self.by_depth[-1]
         if interior is not None:
             # what only the interior needs, and what does not change in it
             self.pull, self.zero = interior.pull, interior.zero
@@ -215,38 +222,59 @@ class LoopEmitter(Reducer):
             inner = [e for e in interior.order if self._depth(e) == len(self.loops)]
         else:
             self._place([])
-            inner = self.by_depth[-1]
+        results = len(self.stage.roots) * len(self.stage.indices)
+        b.plain_products = self._guard(inner) is None and worthwhile(self.pull, inner, results)
         b.br(head)
         b.label(head)
         i = b.load("i64", counter)
         after = b.iop("add", i, step)
-        b.cbr(b.icmp("sle", after, start), body, edge)
+        b.cbr(b.icmp("sle", after, start), body, whole)
         b.label(body)
-        self._body(axis, i, None, inner)
+        if b.plain_products:
+            b.store(after, limit)  # the edge's body does this turn again if a NaN comes out
+            self._body(axis, i, None, inner, edge)
+            b.plain_products = False
+        else:
+            self._body(axis, i, None, inner)
         b.store(after, counter)
         b.br(head)
         self._leave()
         assert self.stage.pull is not None
         self.pull, self.zero = self.stage.pull, set()
+        b.label(whole)
+        b.store(stop, limit)
+        b.br(edge)
         b.label(edge)
         i = b.load("i64", counter)
-        b.cbr(b.icmp("slt", i, stop), masked, done)
+        end = b.load("i64", limit)
+        b.cbr(b.icmp("slt", i, end), masked, done)
         b.label(masked)
-        self._body(axis, i, stop)
+        self._body(axis, i, end)
         after = b.iop("add", i, step)
-        b.store(b.select(b.icmp("slt", after, stop), after, stop), counter)
+        b.store(b.select(b.icmp("slt", after, end), after, end), counter)
         b.br(edge)
         b.label(done)
+        finished = b.fresh("finished")
+        b.cbr(b.icmp("slt", b.load("i64", counter), stop), begin, finished)
+        b.label(finished)
         if len(parts) > 1:
-            following, finished = b.iop("add", n, b.i64(1)), b.fresh("finished")
+            following, left = b.iop("add", n, b.i64(1)), b.fresh("left")
             b.store(following, number)
-            b.cbr(b.icmp("slt", following, b.i64(len(parts))), again, finished)
-            b.label(finished)
+            b.cbr(b.icmp("slt", following, b.i64(len(parts))), again, left)
+            b.label(left)
 
     def _body(
-        self, axis: int, i: Val, limit: Val | None, order: Sequence[Element] | None = None
+        self,
+        axis: int,
+        i: Val,
+        limit: Val | None,
+        order: Sequence[Element] | None = None,
+        careful: str = "",
     ) -> None:
-        """One turn of the innermost loop; lanes at or beyond `limit` are dead."""
+        """One turn of the innermost loop; lanes at or beyond `limit` are dead.
+
+        With `careful`, the label of a block that does the same turn: taken if a result is NaN.
+        """
         b = self.b
         b.variables[axis] = i
         if self.stage.collapsed:
@@ -256,11 +284,50 @@ class LoopEmitter(Reducer):
         if limit is not None:
             lane = b.lane_index(Ix(axis, 1, 0))
             b.mask = b.icmp("slt", lane, b.splat(limit, self.width))
+        order = self.by_depth[-1] if order is None else order
         self._enter()
-        self._place(self.by_depth[-1] if order is None else order)
-        self._finish_roots(self.stage.indices)
+        guard = self._guard(order)
+        if guard is None:
+            self._place(order)
+        else:
+            self._place_guarded(order, guard)
+        if careful:
+            bad = any_nan(b, [self.value(e) for e in self._results()])
+            if bad is not None:
+                good = b.fresh("good")
+                b.cbr(bad, careful, good)
+                b.label(good)
+        if guard is None:
+            self._finish_roots(self.stage.indices)
         self._leave()
         b.mask, b.width, b.vector_var = None, 1, -1
+
+    def _guard(self, order: Sequence[Element]) -> Element | None:
+        """A condition without which the turn adds nothing, if all it does is add to memory."""
+        for root in self.stage.roots:
+            partial = self.partials.get(root)
+            if partial is None or partial.in_registers or root.node.op.lower.kind != "sum":
+                return None
+        return find_guard(self.pull, order, self._results())
+
+    def _place_guarded(self, order: Sequence[Element], guard: Element) -> None:
+        """The turn, of which most is left out where the guard is false in all lanes."""
+        b = self.b
+        before = behind(self.pull, order, guard)
+        self._place(before)
+        live = self.value(guard)
+        if b.mask is not None:
+            live = b.op("and", *b.join(live, b.mask))
+        some, none = b.fresh("some"), b.fresh("none")
+        b.cbr(b.any_lane(live), some, none)
+        b.label(some)
+        self._enter()
+        early = set(before)
+        self._place([e for e in order if e not in early])
+        self._add_where(live)
+        self._leave()
+        b.br(none)
+        b.label(none)
 
     def _enter(self) -> None:
         self.values.append({})
@@ -274,7 +341,9 @@ class LoopEmitter(Reducer):
     def _place(self, order: Sequence[Element]) -> None:
         """Emit the values of elements, in order, into the present scope."""
         stored = self.stage.scalar_roots
-        spills = Spills(order, self.pull.needs, self._results()) if len(order) > LONG_BODY else None
+        spills = (
+            Spills(order, self.pull.needs, set(self._results())) if len(order) > LONG_BODY else None
+        )
         if spills is not None:
             spills.begin(self.b)
         self.spills.append(spills)
@@ -288,13 +357,13 @@ class LoopEmitter(Reducer):
             if k % BLOCK == 0 and len(order) > BLOCK:
                 self._new_block()
 
-    def _results(self) -> set[Element]:
+    def _results(self) -> list[Element]:
         """What the roots store or accumulate once the body has ended."""
-        return {
+        return [
             Element(root.source, index, frozenset())
             for root in self.stage.roots
             for index in self.stage.indices
-        }
+        ]
 
     def _new_block(self) -> None:
         """Begin a basic block: LLVM's instruction selection takes quadratic time within one.

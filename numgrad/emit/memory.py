@@ -11,7 +11,8 @@ from ..ir.graph import Node
 from ..kernels.asm import Val, lanes, suffix, vec
 from ..ops.lower import Index, Window
 from ..schedule.demand import Element
-from ..schedule.plan import LoopStage, contiguous
+from ..schedule.plan import contiguous
+from ..schedule.stages import LoopStage
 from .body import ZERO, Body, mem_type, reg_type
 
 

@@ -19,8 +19,10 @@ from ..ir.graph import Node
 from ..kernels import vmath
 from ..kernels.asm import Val
 from ..ops.lower import Map
-from ..schedule.plan import CallStage, LoopStage, Plan, Root
+from ..schedule.bands import rows
+from ..schedule.plan import Plan
 from ..schedule.products import is_small_product
+from ..schedule.stages import CallStage, LoopStage, Root
 from . import blas_threads, small_gemm, table as tb
 from .body import Body, identity_of, mem_type
 from .calls import BLAS_OPS, emit_call
@@ -191,7 +193,7 @@ class ModuleEmitter:
         b = self._body()
         width = self.width
         main = stage.interior.order if stage.interior else stage.pull.order  # type: ignore[union-attr]
-        if len(main) <= 60 and stage.loops:
+        if len(main) <= 160 and stage.loops:
             width *= 2  # two registers a value: independent chains hide the latency
         emitter = LoopEmitter(
             b, stage, self.pointers, self.partials[at], width, self.rows_slots[at]
@@ -242,22 +244,24 @@ class ModuleEmitter:
         if library:
             self.functions.append(blas_threads.TEXT)
             b.raw(f"  call void {blas_threads.ENTER}(ptr %tab)")
-        for at, stage in enumerate(self.plan.stages):
-            if isinstance(stage, CallStage):
-                if at in self.rows_slots:
-                    self._run_chunks(b, at)
-                    continue
-                self._outlined(b, f"c{at}", self._call, stage.node)
+        for band in self.plan.bands:
+            first = self.plan.stages[band[0]]
+            if isinstance(first, CallStage):
+                if band[0] in self.rows_slots:
+                    self._run_chunks(b, band)
+                else:
+                    self._outlined(b, f"c{band[0]}", self._call, first.node)
                 continue
-            arrays = [p for p in self.partials[at].values() if p.slots and not p.in_registers]
-            for k, p in enumerate(arrays):
+            slotted = [(at, p) for at in band for p in self.partials[at].values() if p.slots]
+            arrays = [(at, p) for at, p in slotted if not p.in_registers]
+            for k, (at, p) in enumerate(arrays):
                 self._outlined(b, f"f{at}.{k}", self._fill, at, p)
-            self._run_chunks(b, at)
-            for k, p in enumerate(arrays):
-                self._outlined(b, f"j{at}.{k}", self._combine, at, stage, p)
-            for p in self.partials[at].values():
-                if p.slots and p.in_registers:
-                    self._combine(b, at, stage, p)
+            self._run_chunks(b, band)
+            for k, (at, p) in enumerate(arrays):
+                self._outlined(b, f"j{at}.{k}", self._combine, at, p)
+            for at, p in slotted:
+                if p.in_registers:
+                    self._combine(b, at, p)
         if library:
             b.raw(f"  call void {blas_threads.LEAVE}(ptr %tab)")
         if self.plan.copies:
@@ -277,9 +281,14 @@ class ModuleEmitter:
     def _buffer(self, b: Body) -> Any:
         return lambda node: b.load_slot(self.pointers[node], "ptr")
 
-    def _run_chunks(self, b: Body, at: int) -> None:
-        f = f"@{self.name}.s{at}"
-        count = b.load_slot(self.count_slots[at])
+    def _run_chunks(self, b: Body, band: list[int]) -> None:
+        f = f"@{self.name}.s{band[0]}"
+        if len(band) > 1:
+            calls = [f"  call void @{self.name}.s{at}(ptr %tab, i64 %chunk)" for at in band]
+            f = f"@{self.name}.b{band[0]}"
+            lines = [f"define internal void {f}(ptr %tab, i64 %chunk) nounwind {{", *calls]
+            self.functions.append("\n".join([*lines, "  ret void", "}"]))
+        count = b.load_slot(self.count_slots[band[0]])
         one, many, par, ser, done = (b.fresh(n) for n in ("one", "many", "par", "ser", "done"))
         b.cbr(b.icmp("sle", count, b.i64(1)), one, many)
         b.label(one)
@@ -307,9 +316,10 @@ class ModuleEmitter:
         start = b.const(mem_type(wide), identity_of(partial.root.node.op.lower.kind, wide))
         b.loop(count, lambda i: b.store(start, b.gep(mem_type(wide), base, i), wide.itemsize))
 
-    def _combine(self, b: Body, at: int, stage: LoopStage, partial: Partial) -> None:
+    def _combine(self, b: Body, at: int, partial: Partial) -> None:
         """Join the chunks' partial results, always in the same order."""
-        root = partial.root
+        root, stage = partial.root, self.plan.stages[at]
+        assert isinstance(stage, LoopStage)
         b.node = root.node
         wide, dtype, kind = accumulator_dtype(root), root.node.dtype, root.node.op.lower.kind
         mem = mem_type(wide)
@@ -413,19 +423,21 @@ class ModuleEmitter:
 
         for slot, size in zip(self.temp_slots, self.plan.slots, strict=True):
             reserve(slot, b.dim(size))
-        for at, stage in enumerate(self.plan.stages):
+        for band in self.plan.bands:
+            stage = self.plan.stages[band[0]]
             if isinstance(stage, CallStage):
-                if at in self.rows_slots:
-                    elements = self._product_chunks(b, at, stage.node)
+                if band[0] in self.rows_slots:
+                    elements = self._product_chunks(b, band[0], stage.node)
                     work = b.select(b.icmp("sgt", elements, work), elements, work)
                 continue
-            count, elements = self._chunks(b, at, stage)
+            count, elements = self._chunks(b, band)
             work = b.select(b.icmp("sgt", elements, work), elements, work)
-            for partial in self.partials[at].values():
-                if partial.slot_pointer < 0:
-                    continue
-                each = self._kept_size(partial) * accumulator_dtype(partial.root).itemsize
-                reserve(partial.slot_pointer, b.iop("mul", count, b.dim(each)))
+            for at in band:
+                for partial in self.partials[at].values():
+                    if partial.slot_pointer < 0:
+                        continue
+                    each = self._kept_size(partial) * accumulator_dtype(partial.root).itemsize
+                    reserve(partial.slot_pointer, b.iop("mul", count, b.dim(each)))
         b.store_slot(tb.BYTES, total)
         b.store_slot(tb.WORK, work)
 
@@ -441,39 +453,57 @@ class ModuleEmitter:
         b.store_slot(self.count_slots[at], count)
         return b.iop("mul", units, each)
 
-    def _chunks(self, b: Body, at: int, stage: LoopStage) -> tuple[Val, Val]:
+    def _chunks(self, b: Body, band: list[int]) -> tuple[Val, Val]:
         """Rows per chunk and number of chunks: functions of the lengths alone."""
-        if not stage.loops:
-            b.store_slot(self.rows_slots[at], b.i64(1))
-            b.store_slot(self.count_slots[at], b.i64(1))
-            return b.i64(1), b.i64(1)
-        domain = stage.domain
-        if stage.collapsed:
-            rows, inner = product([domain[k] for k in stage.loops]), 1
+        stages = [s for s in (self.plan.stages[at] for at in band) if isinstance(s, LoopStage)]
+        one = b.i64(1)
+        first = stages[0]
+        if not first.loops:
+            per = count = elements = one
         else:
-            rows = domain[stage.loops[0]]
-            inner = product([domain[k] for k in stage.loops[1:]])
-        n, each = b.dim(rows), b.dim(inner)
-        assert stage.pull is not None
-        cost = sum(
-            e.node.op.cost if isinstance(e.node.op.lower, Map) else 0.5 for e in stage.pull.order
-        )
+            n = b.dim(rows(first) or product([first.domain[k] for k in first.loops]))
+            inner = [
+                1 if s.collapsed else product([s.domain[k] for k in s.loops[1:]]) for s in stages
+            ]
+            widest = b.dim(inner[0])
+            for size in inner[1:]:
+                other = b.dim(size)
+                widest = b.select(b.icmp("slt", widest, other), other, widest)
+            per = self._rows_of_chunk(b, stages, inner, widest)
+            partials = [p for at in band for p in self.partials[at].values()]
+            if any(p.slots and not p.in_registers for p in partials):
+                limit = b.op(
+                    "sdiv", b.iop("add", n, b.i64(SLOTS_IN_MEMORY - 1)), b.i64(SLOTS_IN_MEMORY)
+                )
+                per = b.select(b.icmp("slt", per, limit), limit, per)
+            count = b.op("sdiv", b.iop("sub", b.iop("add", n, per), one), per)
+            count = b.select(b.icmp("slt", count, one), one, count)
+            elements = b.iop("mul", n, widest)
+        for at in band:
+            b.store_slot(self.rows_slots[at], per)
+            b.store_slot(self.count_slots[at], count)
+        return count, elements
+
+    def _rows_of_chunk(
+        self, b: Body, stages: list[LoopStage], inner: list[DimLike], widest: Val
+    ) -> Val:
+        """As many rows as take about CHUNK_WORK, at least one."""
+        one = b.i64(1)
+        costs = [self._cost(s) for s in stages]
+        cost = max(sum(c for c, m in zip(costs, inner, strict=True) if m == size) for size in inner)
         target = CHUNK_WORK / max(cost, 1.0)
         target = max(CHUNK_MIN, min(CHUNK_MAX, 1 << int(np.log2(max(target, 1.0)))))
-        one = b.i64(1)
-        each_safe = b.select(b.icmp("slt", each, one), one, each)
-        per = b.op("sdiv", b.i64(target), each_safe) if each_safe.ref != "1" else b.i64(target)
-        per = b.select(b.icmp("slt", per, one), one, per)
-        if any(p.slots and not p.in_registers for p in self.partials[at].values()):
-            limit = b.op(
-                "sdiv", b.iop("add", n, b.i64(SLOTS_IN_MEMORY - 1)), b.i64(SLOTS_IN_MEMORY)
-            )
-            per = b.select(b.icmp("slt", per, limit), limit, per)
-        count = b.op("sdiv", b.iop("sub", b.iop("add", n, per), one), per)
-        count = b.select(b.icmp("slt", count, one), one, count)
-        b.store_slot(self.rows_slots[at], per)
-        b.store_slot(self.count_slots[at], count)
-        return count, b.iop("mul", n, each)
+        each = b.select(b.icmp("slt", widest, one), one, widest)
+        per = b.op("sdiv", b.i64(target), each) if each.ref != "1" else b.i64(target)
+        return b.select(b.icmp("slt", per, one), one, per)
+
+    @staticmethod
+    def _cost(stage: LoopStage) -> float:
+        """Cost of one turn of the innermost loop, in units of an addition."""
+        assert stage.pull is not None
+        return sum(
+            e.node.op.cost if isinstance(e.node.op.lower, Map) else 0.5 for e in stage.pull.order
+        )
 
 
 def emit_module(

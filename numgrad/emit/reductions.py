@@ -11,7 +11,7 @@ from ..ir.dims import DimLike
 from ..kernels.asm import Val, lanes, vec
 from ..ops.lower import Index, Ix
 from ..schedule.demand import Element
-from ..schedule.plan import LoopStage, Root
+from ..schedule.stages import LoopStage, Root
 from .body import ZERO, Body, identity_of, mem_type, reg_type
 from .memory import Access
 
@@ -155,6 +155,41 @@ class Reducer(Access):
             if skip is not None:
                 b.br(skip)
                 b.label(skip)
+
+    def _add_where(self, live: Val) -> None:
+        """Add this turn's values to the sums in memory, in the lanes that are live."""
+        b = self.b
+        sums = []
+        for root in self.stage.roots:
+            partial = self.partials[root]
+            for index in self.stage.indices:
+                value = self.value(Element(root.source, index, frozenset()))
+                if value is ZERO:
+                    continue
+                kept: Index = tuple(
+                    ix if k in partial.kept else Ix(-1, 0, 0) for k, ix in enumerate(index)
+                )
+                position, step = self._linear(root.node.shape, kept)
+                position = b.iop("add", position, self._slot_offset(root, partial))
+                dtype, wide = root.node.dtype, accumulator_dtype(root)
+                sums.append((root, position, step, b.convert_to(value, dtype, wide)))
+        if all(step == 1 for _, _, step, _ in sums):
+            for root, position, step, value in sums:
+                self._update(root, position, step, value, "sum", accumulator_dtype(root))
+            return
+        live = b.splat(live, self.width)
+        for i in range(self.width):
+            do, skip = b.fresh("do"), b.fresh("skip")
+            b.cbr(b.extract(live, i), do, skip)
+            b.label(do)
+            for root, position, step, value in sums:
+                wide = accumulator_dtype(root)
+                lane_at = b.iop("add", position, b.iop("mul", b.dim(step), b.i64(i)))
+                at = b.gep(mem_type(wide), self.base[root.node], lane_at)
+                old = b.load(mem_type(wide), at, wide.itemsize)
+                b.store(combine(b, "sum", old, b.extract(value, i)), at, wide.itemsize)
+            b.br(skip)
+            b.label(skip)
 
     # -- register accumulators --------------------------------------------------------
     def _static_part(self, partial: Partial, index: Index) -> tuple:

@@ -59,9 +59,24 @@ class Op:
         How code is emitted for it (see :mod:`numgrad.ops.lower`).
     singular : bool
         A finite argument can give an infinite or undefined value or partial derivative.
+    hides_nan : bool
+        A NaN among the arguments does not always make the value NaN (ops whose result is not
+        a float apart: of them this is always assumed).
     """
 
-    __slots__ = ("name", "aval", "impl", "jvp", "vjp", "batch", "lower", "singular", "cost", "doc")
+    __slots__ = (
+        "name",
+        "aval",
+        "impl",
+        "jvp",
+        "vjp",
+        "batch",
+        "lower",
+        "singular",
+        "hides_nan",
+        "cost",
+        "doc",
+    )
 
     aval: Callable[..., Aval]
     impl: Callable[..., Any]
@@ -73,6 +88,7 @@ class Op:
     def __init__(self, name: str, **fields: Any) -> None:
         self.name = name
         self.singular = False
+        self.hides_nan = False
         self.cost = 1.0
         self.doc = ""
         for key, value in fields.items():

@@ -99,6 +99,7 @@ def elementwise(
     *,
     dtype: str | None = None,
     singular: bool = False,
+    hides_nan: bool = False,
     cost: float = 1.0,
     vjp: Callable[..., Any] | None = None,
     jvp: Callable[..., Any] | None = None,
@@ -153,6 +154,7 @@ def elementwise(
         batch=batch,
         lower=Map(body),
         singular=singular,
+        hides_nan=hides_nan,
         cost=cost,
         doc=doc,
     )

@@ -72,7 +72,15 @@ def _power_dy(ans: Node, x: Node, y: Node) -> Any:
     return select(at_zero, zero_like(x), mul_no_nan(ans, log(select(at_zero, one_like(x), x))))
 
 
-power = elementwise("power", np.power, "pow", d=(_power_dx, _power_dy), singular=True, cost=40)
+power = elementwise(
+    "power",
+    np.power,
+    "pow",
+    d=(_power_dx, _power_dy),
+    singular=True,
+    hides_nan=True,  # 1**nan and nan**0 are 1
+    cost=40,
+)
 
 
 def zero_like(x: Node) -> Node:
@@ -228,6 +236,7 @@ copysign = elementwise(
     np.copysign,
     lambda b, x, y: b.intrinsic("copysign", x, y),
     d=(lambda ans, x, y: sign(x) * copysign(one_like(y), y), 0),
+    hides_nan=True,
 )
 
 # ----- exponentials and logarithms ---------------------------------------------------
@@ -362,6 +371,7 @@ hypot = elementwise(
         lambda ans, x, y: _unit(y, ans),
     ),
     singular=True,
+    hides_nan=True,  # hypot(inf, nan) is inf
     cost=20,
 )
 

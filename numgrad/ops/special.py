@@ -116,6 +116,7 @@ xlogy = elementwise(
         lambda ans, x, y: scale(x, 1.0 / y),
     ),
     singular=True,
+    hides_nan=True,
     cost=25,
 )
 xlog1py = elementwise(
@@ -127,5 +128,6 @@ xlog1py = elementwise(
         lambda ans, x, y: scale(x, 1.0 / (1.0 + y)),
     ),
     singular=True,
+    hides_nan=True,
     cost=25,
 )

@@ -28,7 +28,7 @@ import numpy as np
 from ..cache import source_fingerprint, store
 from ..emit import table as tb
 from ..errors import InternalError
-from . import engine, threads
+from . import engine, pool, threads
 
 MISS = object()  # the arguments are not what the program was compiled for
 BAD_INDEX = object()  # an index was out of bounds during the run
@@ -46,7 +46,7 @@ RELEASE_WORK = 20_000  # elements of a loop from which the GIL is released
 STACK_SCRATCH = 4096  # bytes of scratch memory kept on the stack
 
 # NumPy C-API table: positions are part of its ABI
-_ARRAY_EMPTY, _ARRAY_SCALAR = 184, 60
+_ARRAY_EMPTY, _ARRAY_SCALAR, _SET_HANDLER = 184, 60, 304
 
 _PYTHON_API = (
     "Py_IncRef",
@@ -72,8 +72,9 @@ declare ptr @ngpy_PyEval_SaveThread()
 declare void @ngpy_PyEval_RestoreThread(ptr)
 declare ptr @ngnp_Empty(i32, ptr, ptr, i32)
 declare ptr @ngnp_Scalar(ptr, ptr, ptr)
+declare ptr @ngnp_SetHandler(ptr)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-
+{pool.text()}
 define internal i64 @at(ptr %p, i64 %i) alwaysinline {{
   %a = getelementptr i64, ptr %p, i64 %i
   %v = load i64, ptr %a
@@ -84,6 +85,19 @@ define internal ptr @pt(ptr %p, i64 %i) alwaysinline {{
   %a = getelementptr i64, ptr %p, i64 %i
   %v = load ptr, ptr %a
   ret ptr %v
+}}
+
+; Gives NumPy its allocator back, if it was taken.
+define internal void @restore(ptr %previous) nounwind {{
+  %none = icmp eq ptr %previous, null
+  br i1 %none, label %done, label %give
+give:
+  %ours = call ptr @ngnp_SetHandler(ptr %previous)
+  call void @ngpy_Py_DecRef(ptr %ours)
+  call void @ngpy_Py_DecRef(ptr %previous)
+  br label %done
+done:
+  ret void
 }}
 
 define ptr @ng_entry(ptr %self, ptr %args, i64 %nargs) nounwind {{
@@ -214,12 +228,21 @@ prep:
   %prepf = call ptr @pt(ptr %plan, i64 {P_PREP})
   %status = call i64 %prepf(ptr %tab)
   %fit = icmp eq i64 %status, 0
-  br i1 %fit, label %outs, label %miss
+  %work = call i64 @at(ptr %tab, i64 {tb.WORK})
+  %pooled = icmp sge i64 %work, {pool.WORK}
+  br i1 %fit, label %allocate, label %miss
+allocate:
+  br i1 %pooled, label %ours, label %outs
+ours:
+  %handler = load ptr, ptr @pool_handler
+  %old = call ptr @ngnp_SetHandler(ptr %handler)
+  br label %outs
 
 outs:
-  %o = phi i64 [ 0, %prep ], [ %o2, %out_done ]
+  %previous = phi ptr [ null, %allocate ], [ %old, %ours ], [ %previous, %out_done ]
+  %o = phi i64 [ 0, %allocate ], [ 0, %ours ], [ %o2, %out_done ]
   %omore = icmp slt i64 %o, %nout
-  br i1 %omore, label %out, label %memory
+  br i1 %omore, label %out, label %allocated
 out:
   %osp = mul i64 %o, {OUT_SLOTS}
   %os = getelementptr i64, ptr %outspecs, i64 %osp
@@ -243,7 +266,10 @@ out_array:
   %odims = getelementptr i64, ptr %otab, i64 1
   %new = call ptr @ngnp_Empty(i32 %ond32, ptr %odims, ptr %odescr, i32 0)
   %isnull = icmp eq ptr %new, null
-  br i1 %isnull, label %fail, label %out_array2
+  br i1 %isnull, label %no_array, label %out_array2
+no_array:
+  call void @restore(ptr %previous)
+  br label %fail
 out_array2:
   store ptr %new, ptr %madep
   %odata = call ptr @pt(ptr %new, i64 2)
@@ -253,28 +279,26 @@ out_done:
   %o2 = add i64 %o, 1
   br label %outs
 
+allocated:
+  call void @restore(ptr %previous)
+  br label %memory
+
 memory:
   %need = call i64 @at(ptr %tab, i64 {tb.BYTES})
   %small = icmp sle i64 %need, {STACK_SCRATCH}
   br i1 %small, label %go, label %heap
 heap:
-  %need64 = add i64 %need, 64
-  %raw = call ptr @ngpy_PyMem_RawMalloc(i64 %need64)
-  %rawi = ptrtoint ptr %raw to i64
-  %up = add i64 %rawi, 63
-  %al = and i64 %up, -64
-  %aligned = inttoptr i64 %al to ptr
+  %raw = call ptr @ngpool_malloc(ptr null, i64 %need)
   %rawnull = icmp eq ptr %raw, null
   br i1 %rawnull, label %miss_made, label %go
 
 go:
-  %ws = phi ptr [ %scratch, %memory ], [ %aligned, %heap ]
+  %ws = phi ptr [ %scratch, %memory ], [ %raw, %heap ]
   %tofree = phi ptr [ null, %memory ], [ %raw, %heap ]
   %wsp = getelementptr i64, ptr %tab, i64 {tb.WORKSPACE}
   store ptr %ws, ptr %wsp
   %drp = getelementptr i64, ptr %tab, i64 {tb.DRIVER}
   store i64 0, ptr %drp
-  %work = call i64 @at(ptr %tab, i64 {tb.WORK})
   %limit = call i64 @at(ptr %plan, i64 {P_RELEASE})
   %runf = call ptr @pt(ptr %plan, i64 {P_RUN})
   %long = icmp sgt i64 %work, %limit
@@ -304,7 +328,7 @@ ran:
   %havefree = icmp ne ptr %tofree, null
   br i1 %havefree, label %release, label %checked
 release:
-  call void @ngpy_PyMem_RawFree(ptr %tofree)
+  call void @ngpool_free(ptr null, ptr %tofree, i64 0)
   br label %checked
 checked:
   %err = call i64 @at(ptr %tab, i64 {tb.ERROR})
@@ -408,7 +432,7 @@ def _numpy_api() -> ctypes.Array:
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     table = get(capsule, None)
-    return ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p * 300)).contents
+    return ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p * (_SET_HANDLER + 1))).contents
 
 
 @functools.cache
@@ -456,7 +480,11 @@ def _entry() -> tuple[engine.Loaded, _MethodDef]:
     api = _numpy_api()
     llvm.add_symbol("ngnp_Empty", api[_ARRAY_EMPTY])
     llvm.add_symbol("ngnp_Scalar", api[_ARRAY_SCALAR])
+    llvm.add_symbol("ngnp_SetHandler", api[_SET_HANDLER])
+    pool.register()
     loaded = engine.Loaded(code, ())
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(loaded))  # arrays are freed by its code
+    pool.install(loaded.address)
     method = _MethodDef(b"numgrad_program", loaded.address("ng_entry"), 0x80, None)
     return loaded, method
 

@@ -9,71 +9,29 @@ that a value, its gradient and their shared subexpressions come out of one pass.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
 from ..ir.dims import DimLike, Shape, product
 from ..ir.graph import CONST, INPUT, Graph, Node
 from ..ops.lower import Call, Gather, Index, Ix, Leaf, Map, Reduce, View, Window, fixed
+from .bands import form_bands, made
 from .demand import NO_WINDOW, Decide, Element, MustStore, Pull
+from .packing import find_packs, repacked
 from .products import improve_products, is_written_out
-from .segments import Interior, find_interior
+from .segments import find_interior
 from .small import write_out
+from .stages import CallStage, LoopStage, Root
 
 UNROLL = 8  # static extents up to this are unrolled into scalars
+WRITTEN_OUT = 64  # points of several such axes that are written out together
 STRAIGHT = 32  # a static domain of at most this many points needs no loop
 SCALAR_PROGRAM = 1500  # elements (weighted) of a program that becomes straight-line code
 LONG_INTERIOR = 400  # elements of a body that is emitted once, with all its tests
 HEAVY = 24.0  # recomputing something dearer than this in a second stage is stored instead
-
-
-class Root(NamedTuple):
-    """A stored node as made by a loop nest: by a store, or by a reduction."""
-
-    node: Node
-    reduce: bool
-
-    @property
-    def source(self) -> Node:
-        """The node whose elements the loop nest computes."""
-        return self.node.args[0] if self.reduce else self.node
-
-
-@dataclass
-class LoopStage:
-    """A loop nest over `domain`; `pull` lists what one iteration computes."""
-
-    domain: Shape
-    roots: list[Root]
-    level: int
-    unrolled: tuple[int, ...] = ()  # domain axes written out
-    loops: tuple[int, ...] = ()  # domain axes looped over, outermost first
-    collapsed: bool = False  # all loop axes run as one
-    pull: Pull | None = None
-    indices: list[Index] = field(default_factory=list)  # one per point of the unrolled axes
-    scalar_roots: frozenset[Element] = frozenset()  # of a scalar program: what it stores
-    interior: Interior | None = None  # the innermost loop where its conditions are decided
-
-    @property
-    def made(self) -> set[Node]:
-        """Nodes that the nest stores element by element."""
-        return {r.node for r in self.roots if not r.reduce}
-
-    @property
-    def kind(self) -> str:
-        return "loop nest" if self.loops else "scalar program"
-
-
-@dataclass
-class CallStage:
-    """A buffer routine that makes one node."""
-
-    node: Node
-    level: int
-    kind: str = "library call"
 
 
 @dataclass(frozen=True)
@@ -92,6 +50,8 @@ class Plan:
 
     Attributes
     ----------
+    bands : list of list of int
+        The stages that run together, chunk by chunk (see :mod:`numgrad.schedule.bands`).
     output_of : dict
         Node -> position of the output whose buffer it is made in.
     copies : list of (position, node)
@@ -102,6 +62,7 @@ class Plan:
 
     graph: Graph
     stages: list[LoopStage | CallStage]
+    bands: list[list[int]]
     output_of: dict[Node, int]
     copies: list[tuple[int, Node]]
     temporaries: dict[Node, int]
@@ -216,9 +177,11 @@ def _unrollable(node: Node) -> bool:
     """A reduction or routine small enough to be pulled element by element."""
     lower = node.op.lower
     if isinstance(lower, Reduce):
-        n = _small(tuple(node.args[0].shape[a] for a in node.params["axes"]))
+        sizes = [node.args[0].shape[a] for a in node.params["axes"]]
+        if not all([isinstance(d, int) and d <= UNROLL for d in sizes]):
+            return False
         # a reduction of everything is a result of its own, not part of a larger loop
-        return n is not None and n <= UNROLL and product(node.shape) != 1
+        return product(sizes) <= WRITTEN_OUT and product(node.shape) != 1  # type: ignore[operator]
     if isinstance(lower, Call) and node.op.name == "matmul":
         return is_written_out(node)
     return False
@@ -235,6 +198,7 @@ class Scheduler:
         self.scalar = is_scalar_program(graph)
         self.stored: set[Node] = set()
         self.forced: set[Node] = set()
+        self.packed: set[Node] = set()
         self._made_at: dict[Node, int] = {}
 
     def run(self) -> Plan:
@@ -250,9 +214,16 @@ class Scheduler:
                 self.forced.add(need.node)
                 continue
             more = set() if self.scalar else self._too_dear(stages)
-            if not more:
+            if more:
+                self.forced |= more
+                continue
+            packs = {} if self.scalar else find_packs(stages, self.graph)
+            packs = {node: axis for node, axis in packs.items() if node not in self.packed}
+            if not packs:
                 return self._finish(stages)
-            self.forced |= more
+            self.graph, self.forced, self.packed = repacked(
+                self.graph, packs, self.forced, self.packed
+            )
         raise RecursionError("the scheduler did not settle")
 
     # what is stored
@@ -358,19 +329,19 @@ class Scheduler:
             stage.collapsed = len(live) > 1 and self._collapsible(stage, whole)
             if stage.collapsed or len(live) < 2:
                 return
-            tail = []
+            tail, points = [], 1
             for k in reversed(live[1:]):
                 d = domain[k]
-                if not isinstance(d, int) or d > UNROLL:
+                if not isinstance(d, int) or d > UNROLL or points * d > WRITTEN_OUT:
                     break
+                points *= d
                 tail.insert(0, k)
             if not tail:
                 return
             stage.unrolled = tuple(tail)
             stage.loops = tuple(k for k in live if k not in tail)
-        points = np.ndindex(*[int(domain[k]) for k in stage.unrolled])  # type: ignore[arg-type]
         stage.indices = []
-        for at in points:
+        for at in np.ndindex(*[int(domain[k]) for k in stage.unrolled]):  # type: ignore[arg-type]
             index = list(whole)
             for k, i in zip(stage.unrolled, at, strict=True):
                 index[k] = fixed(int(i))
@@ -485,12 +456,19 @@ class Scheduler:
             cost = _weight(node)
             for a in node.args:
                 cost += 0.0 if a in self.stored else total[a]
+            if isinstance(node.op.lower, Reduce) and _unrollable(node):
+                cost *= int(product([node.args[0].shape[k] for k in node.params["axes"]]))  # type: ignore[arg-type]
             total[node] = min(cost, 1e9)
         return total
 
     # memory
     def _finish(self, stages: list[LoopStage | CallStage]) -> Plan:
         graph = self.graph
+        grouped = form_bands(stages)
+        stages = [stage for band in grouped for stage in band]
+        ends = list(itertools.accumulate([len(band) for band in grouped]))
+        bands = [list(range(end - len(b), end)) for end, b in zip(ends, grouped, strict=True)]
+        last_of = [band[-1] for band in bands for _ in band]
         output_of: dict[Node, int] = {}
         copies: list[tuple[int, Node]] = []
         for i, node in enumerate(graph.outputs):
@@ -498,12 +476,13 @@ class Scheduler:
                 copies.append((i, node))
             else:
                 output_of[node] = i
-        last_use = self._last_use(stages)
+        # within a band every chunk passes through all the nests: nothing is free before its end
+        last_use = {node: last_of[at] for node, at in self._last_use(stages).items()}
         temporaries: dict[Node, int] = {}
         slots: list[DimLike] = []
         free: dict[DimLike, list[int]] = {}
         for at, stage in enumerate(stages):
-            for node in self._made(stage):
+            for node in made(stage):
                 if node in output_of:
                     continue
                 size = product(node.shape) * node.dtype.itemsize
@@ -517,11 +496,7 @@ class Scheduler:
                 if when == at and node in temporaries:
                     size = product(node.shape) * node.dtype.itemsize
                     free.setdefault(size, []).append(temporaries[node])
-        return Plan(graph, stages, output_of, copies, temporaries, slots)
-
-    @staticmethod
-    def _made(stage: LoopStage | CallStage) -> list[Node]:
-        return [r.node for r in stage.roots] if isinstance(stage, LoopStage) else [stage.node]
+        return Plan(graph, stages, bands, output_of, copies, temporaries, slots)
 
     def _last_use(self, stages: list[LoopStage | CallStage]) -> dict[Node, int]:
         last: dict[Node, int] = {}

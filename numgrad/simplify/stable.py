@@ -181,6 +181,95 @@ def logaddexp_of_zero(node: Node) -> Node | None:
     return softplus(x) if is_value(y, 0) else None
 
 
+# ----- maxima that the user has subtracted --------------------------------------------
+
+
+def _bare(node: Node) -> Node:
+    while node.op is _reshape:
+        (node,) = node.args
+    return node
+
+
+def _spread(node: Node) -> Node | None:
+    """The reduction, or function of one, in a node that stretches it along what it reduced."""
+    if node.op is not _expand:
+        return None
+    small = _bare(node.args[0])
+    kept = _bare(small.args[0]) if small.op is log else small
+    if kept.op is not _reduce_max and kept.op is not _reduce_sum:
+        return None
+    return small if node.args[0].shape == kept.shape else None
+
+
+def _shift(y: Node) -> Node | None:
+    """m of a node x - m with m = max(x)."""
+    high = _spread(y.args[1]) if y.op is sub else None
+    return (
+        high if high is not None and high.op is _reduce_max and high.args[0] is y.args[0] else None
+    )
+
+
+def _shifted(total: Node) -> tuple[Node, Node] | None:
+    """x and m = max(x) of a sum of exp(x - m), both over the same axes."""
+    if total.op is not _reduce_sum or total.args[0].op is not exp:
+        return None
+    y = total.args[0].args[0]
+    m = _shift(y)
+    if m is None or m.params["axes"] != total.params["axes"]:
+        return None
+    return y.args[0], m
+
+
+@rule("add")
+def shifted_log_sum_exp(node: Node) -> Node | None:
+    """m + log(sum(exp(x - m))) with m = max(x): no derivative flows through m, or m is 0.
+
+    The value does not depend on m. Its derivative along m would be 1 - sum(weights), which is
+    rounding noise. Where the maximum is infinite the shift is 0, as in `log_sum_exp`.
+    """
+    for left, right in (node.args, node.args[::-1]):
+        m, logarithm = _bare(left), _bare(right)
+        if m.op is not _reduce_max or logarithm.op is not log:
+            continue
+        found = _shifted(_bare(logarithm.args[0]))
+        if found is None or found[1] is not m:
+            continue
+        x = found[0]
+        shift = stop_gradient(select(isfinite(m), m, zero_like(m)))
+        total = reduce_sum(exp(sub(x, expand(shift, x.shape))), m.params["axes"])
+        return reshape(add(log(total), shift), node.shape)
+    return None
+
+
+@rule("sub")
+def shifted_log_softmax(node: Node) -> Node | None:
+    """(x - m) - log(sum(exp(x - m))) with m = max(x): no derivative flows through m."""
+    y, rest = node.args
+    logarithm = _spread(rest)
+    if logarithm is None or logarithm.op is not log:
+        return None
+    total = _bare(logarithm.args[0])
+    found = _shifted(total)
+    if found is None or total.args[0].args[0] is not y:
+        return None
+    free = sub(found[0], expand(stop_gradient(found[1]), y.shape))
+    return sub(free, expand(log(reduce_sum(exp(free), total.params["axes"])), y.shape))
+
+
+@rule("div")
+def shifted_softmax(node: Node) -> Node | None:
+    """exp(x - m) / sum(exp(x - m)) with m = max(x): no derivative flows through m."""
+    e, bottom = node.args
+    total = _spread(bottom) if e.op is exp else None
+    if total is None or total.args[0] is not e:
+        return None
+    found = _shifted(total)
+    if found is None:
+        return None
+    e = exp(sub(found[0], expand(stop_gradient(found[1]), e.shape)))
+    return div(e, expand(reduce_sum(e, total.params["axes"]), e.shape))
+
+
 # ----- exponentials -----------------------------------------------------------------
 
 

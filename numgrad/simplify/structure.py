@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from ..ir.dims import DimLike, Shape
 from ..ir.graph import CONST, Node, apply, const
-from ..ops.elementwise import div, mul, neg
+from ..ops.elementwise import (
+    div,
+    isfinite,
+    logical_and,
+    mul,
+    mul_no_nan,
+    ne,
+    neg,
+    select,
+    stop_gradient,
+)
 from ..ops.shape import (
     _basis,
     _concatenate,
@@ -26,7 +36,7 @@ from ..ops.shape import (
     transpose,
     unslice,
 )
-from .rules import ELEMENTWISE, at_most, is_value, like, numeric, positive, rule, scaled
+from .rules import ELEMENTWISE, at_most, is_real, is_value, like, numeric, positive, rule, scaled
 
 # ----- constants and needless moves --------------------------------------------------
 
@@ -353,16 +363,41 @@ def sum_of_negated(node: Node) -> Node | None:
 def sum_of_product(node: Node) -> Node | None:
     """sum(expand(s) * x) -> s * sum(x) and sum(x / expand(s)) -> sum(x) / s.
 
-    Only where s is the same along every summed axis: one product an element less.
+    Only where s is the same along every summed axis: one product an element less, and often
+    the sum is there already.
     """
     (x,) = node.args
-    if x.op is not mul and x.op is not div:
+    if x.op is not mul and x.op is not div and x.op is not mul_no_nan:
         return None
     axes = node.params["axes"]
-    pairs = (x.args, x.args[::-1]) if x.op is mul else (x.args,)
+    pairs = (x.args,) if x.op is div else (x.args, x.args[::-1])
     for other, s in pairs:
         if s.op is _expand and all(s.args[0].shape[a] == 1 for a in axes):
             return x.op(reduce_sum(other, axes), expand(s.args[0], node.shape))
+    return None
+
+
+def _bare(node: Node) -> Node:
+    while node.op is _reshape:
+        (node,) = node.args
+    return node
+
+
+@rule("mul_no_nan")
+def product_with_own_inverse(node: Node) -> Node | None:
+    """mul_no_nan(1/s, s) -> 1 where s is neither 0 nor infinite: exact, unlike the product.
+
+    The derivative of log-sum-exp along its maximum is such a product: 1 minus the sum of the
+    weights, which has to be 0 beside weights that may be as small as 1e-16.
+    """
+    for inverse, x in (node.args, node.args[::-1]):
+        quotient = _bare(inverse)
+        if quotient.op is not div or not is_value(quotient.args[0], 1) or not is_real(x):
+            continue
+        s = stop_gradient(_bare(x))
+        if _bare(quotient.args[1]) is s.args[0]:
+            proper = logical_and(isfinite(s), ne(s, like(s, 0)))
+            return reshape(select(proper, like(s, 1), select(ne(s, s), s, like(s, 0))), node.shape)
     return None
 
 
