@@ -203,6 +203,21 @@ def test_no_exception_for_a_singular_matrix(n: int, backend: str) -> None:
         assert ng.differentiable(np.linalg.det)(zero) == 0
 
 
+@pytest.mark.parametrize("n", [3, 6])
+def test_one_singular_matrix_of_a_batch(n: int) -> None:
+    a, b = definite(3, n, n), RNG.normal(size=(3, n))
+    a[1] = 0.0
+    others = [0, 2]
+    for fn in (np.linalg.inv, np.linalg.cholesky):
+        got = ng.differentiable(fn)(a)
+        assert_allclose(got[others], fn(a[others]), rtol=1e-9, atol=1e-12)
+        assert not np.isfinite(got[1]).all()
+    grad = ng.grad(lambda a: np.sum(np.linalg.solve(a, b[..., None]) ** 2))(a)
+    x = np.linalg.solve(a[others], b[others, :, None])
+    w = np.linalg.solve(turn(a[others]), 2 * x)
+    assert_allclose(grad[others], -w @ turn(x), rtol=1e-8, atol=1e-11)
+
+
 def test_vmap_and_float32() -> None:
     a, b = matrices(5, 6, 6), RNG.normal(size=(5, 6))
     got = ng.vmap(np.linalg.solve)(a, b)
