@@ -35,7 +35,7 @@ def turn(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 9])
 def test_solve_against_the_closed_form(n: int) -> None:
     """x = A^-1 b: the cotangents of g are w = A^-T g and -w x'."""
-    for lead, m in [((), None), ((), 3), ((6,), 2)]:
+    for lead, m in [((), None), ((), 3), ((), 20), ((6,), 2)]:
         a = matrices(*lead, n, n)
         b = RNG.normal(size=(*lead, n) if m is None else (*lead, n, m))
         c = RNG.normal(size=b.shape)
@@ -238,3 +238,12 @@ def test_integer_matrices_and_static_sizes() -> None:
     assert_allclose(ng.differentiable(np.linalg.det)(a), 5.0)
     assert ng.differentiable(np.linalg.det)(np.zeros((0, 0))) == 1.0
     assert ng.differentiable(np.linalg.inv)(np.zeros((3, 0, 0))).shape == (3, 0, 0)
+
+
+def test_the_numba_form() -> None:
+    a, b = definite(7, 7), RNG.normal(size=7)
+    fn = ng.differentiable(lambda a, b: np.linalg.solve(a, b) @ b + np.linalg.slogdet(a)[1])
+    grad = fn.grad(a, b)
+    x = np.linalg.solve(a, b)
+    assert_allclose(grad, np.linalg.inv(a).T - np.outer(x, x), rtol=1e-9, atol=1e-11)
+    assert_allclose(fn.njit.grad(a, b), grad, rtol=1e-13)
