@@ -15,7 +15,7 @@ NUMGRAD_DUMP           ``dump``        comma list of stages to print: ``graph``,
                                        ``simplified``, ``schedule``, ``source`` (default none)
 NUMGRAD_DUMP_DIR       ``dump_dir``    folder for the dumps (default: standard error)
 NUMGRAD_CHECK          ``check``       1 checks the graph after every pass (default 0)
-NUMGRAD_THREADS        ``threads``     most threads a parallel loop may use (default all)
+NUMGRAD_THREADS        ``threads``     most threads a parallel loop or BLAS may use (default all)
 NUMGRAD_POOL           ``pool``        most bytes of freed results and temporaries that are kept
                                        for the next call (default 128M); read when the first
                                        program is made

@@ -35,7 +35,7 @@ def turn(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 9])
 def test_solve_against_the_closed_form(n: int) -> None:
     """x = A^-1 b: the cotangents of g are w = A^-T g and -w x'."""
-    for lead, m in [((), None), ((), 3), ((6,), 2)]:
+    for lead, m in [((), None), ((), 3), ((), 20), ((6,), 2)]:
         a = matrices(*lead, n, n)
         b = RNG.normal(size=(*lead, n) if m is None else (*lead, n, m))
         c = RNG.normal(size=b.shape)
@@ -203,6 +203,21 @@ def test_no_exception_for_a_singular_matrix(n: int, backend: str) -> None:
         assert ng.differentiable(np.linalg.det)(zero) == 0
 
 
+@pytest.mark.parametrize("n", [3, 6])
+def test_one_singular_matrix_of_a_batch(n: int) -> None:
+    a, b = definite(3, n, n), RNG.normal(size=(3, n))
+    a[1] = 0.0
+    others = [0, 2]
+    for fn in (np.linalg.inv, np.linalg.cholesky):
+        got = ng.differentiable(fn)(a)
+        assert_allclose(got[others], fn(a[others]), rtol=1e-9, atol=1e-12)
+        assert not np.isfinite(got[1]).all()
+    grad = ng.grad(lambda a: np.sum(np.linalg.solve(a, b[..., None]) ** 2))(a)
+    x = np.linalg.solve(a[others], b[others, :, None])
+    w = np.linalg.solve(turn(a[others]), 2 * x)
+    assert_allclose(grad[others], -w @ turn(x), rtol=1e-8, atol=1e-11)
+
+
 def test_vmap_and_float32() -> None:
     a, b = matrices(5, 6, 6), RNG.normal(size=(5, 6))
     got = ng.vmap(np.linalg.solve)(a, b)
@@ -223,3 +238,12 @@ def test_integer_matrices_and_static_sizes() -> None:
     assert_allclose(ng.differentiable(np.linalg.det)(a), 5.0)
     assert ng.differentiable(np.linalg.det)(np.zeros((0, 0))) == 1.0
     assert ng.differentiable(np.linalg.inv)(np.zeros((3, 0, 0))).shape == (3, 0, 0)
+
+
+def test_the_numba_form() -> None:
+    a, b = definite(7, 7), RNG.normal(size=7)
+    fn = ng.differentiable(lambda a, b: np.linalg.solve(a, b) @ b + np.linalg.slogdet(a)[1])
+    grad = fn.grad(a, b)
+    x = np.linalg.solve(a, b)
+    assert_allclose(grad, np.linalg.inv(a).T - np.outer(x, x), rtol=1e-9, atol=1e-11)
+    assert_allclose(fn.njit.grad(a, b), grad, rtol=1e-13)

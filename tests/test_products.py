@@ -10,6 +10,7 @@ from backends import run_native, run_numpy
 from numpy.testing import assert_allclose
 
 import numgrad as ng
+from numgrad.config import config
 from numgrad.ir.graph import Aval, Graph, Node, input_node
 from numgrad.ops import elementwise as ew, linalg as la, shape as sh
 from numgrad.schedule.plan import schedule
@@ -107,3 +108,63 @@ def test_logistic_hessian() -> None:
     assert np.isfinite(hessian).all()
     third = ng.jacobian(ng.hessian(loss))(big, X, y)
     assert np.isfinite(third).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    ("lead", "n", "k", "m"),
+    [
+        ((7,), 8, 8, 8),
+        ((5,), 3, 7, 5),
+        ((2, 3), 4, 4, 4),
+        ((1, 9), 6, 2, 7),
+        ((600,), 5, 6, 8),
+        ((0,), 4, 4, 4),
+    ],
+)
+def test_batches_of_small_products(
+    lead: tuple[int, ...], n: int, k: int, m: int, dtype: Any
+) -> None:
+    """Every layout of the factors; 600 products are cut into chunks."""
+    a = RNG.normal(size=(*lead, n, k)).astype(dtype)
+    b = RNG.normal(size=(*lead, k, m)).astype(dtype)
+    turned = [np.ascontiguousarray(np.swapaxes(x, -1, -2)) for x in (a, b)]
+    want = a.astype(float) @ b.astype(float)
+    tol = 1e-12 if dtype is np.float64 else 1e-5
+    for x, y, fn in [
+        (a, b, lambda x, y: x @ y),
+        (turned[0], b, lambda x, y: np.swapaxes(x, -1, -2) @ y),
+        (a, turned[1], lambda x, y: x @ np.swapaxes(y, -1, -2)),
+        (*turned, lambda x, y: np.swapaxes(x, -1, -2) @ np.swapaxes(y, -1, -2)),
+    ]:
+        got = ng.differentiable(fn)(x, y)
+        assert got.dtype == dtype
+        assert_allclose(got, want, rtol=tol, atol=tol * k)
+
+
+def test_tall_times_small() -> None:
+    """Any number of rows, those of the last tile and chunk included; odd operands."""
+    small = RNG.normal(size=(7, 6))
+    fn = ng.differentiable(lambda x, y: x @ y)
+    for rows_ in (9, 10, 11, 12, 4001, 20003):
+        x = RNG.normal(size=(rows_, 7))
+        assert_allclose(fn(x, small), x @ small, rtol=1e-12, atol=1e-13)
+    x = RNG.normal(size=(30, 4, 7))
+    ones, row = np.ones((4, 4)), RNG.normal(size=7)
+    for f, want in [
+        (lambda x: np.ones((4, 4)) @ x, ones @ x),
+        (lambda x: (x * 0.0 + row) @ small, np.broadcast_to(row @ small, (30, 4, 6))),
+        (lambda x: x[::2, ::-1, 1:] @ small[1:], x[::2, ::-1, 1:] @ small[1:]),
+    ]:
+        assert_allclose(ng.differentiable(f)(x), want, rtol=1e-12, atol=1e-13)
+
+
+def test_small_products_of_any_thread_count_are_the_same_bits() -> None:
+    a, b = RNG.normal(size=(3000, 6, 6)), RNG.normal(size=(3000, 6, 6))
+    results = []
+    for count in (1, 2):
+        with config.override(threads=count):
+            results.append(ng.value_and_grad(lambda a, b: np.sum((a @ b) ** 2))(a, b))
+    assert results[0][0] == results[1][0]
+    np.testing.assert_array_equal(results[0][1], results[1][1])
+    assert_allclose(results[0][1], 2 * (a @ b) @ np.swapaxes(b, 1, 2), rtol=1e-10, atol=1e-11)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ..ir.graph import Aval, Graph, Node, const, rebuild
 from ..ops import elementwise as ew, factor, shape as sh
 
+COLUMNS = 8  # right-hand sides up to which systems are written out
 Rows = list[list[Node]]
 
 _NAMES = frozenset({"solve", "solve_triangular", "cholesky"})
@@ -33,8 +34,11 @@ def write_out(graph: Graph) -> Graph:
 
 
 def _is_small(node: Node) -> bool:
-    n = node.args[0].shape[-1]
-    return isinstance(n, int) and n <= factor.SMALL
+    n, m = node.args[0].shape[-1], node.shape[-1]
+    if not isinstance(n, int) or n > factor.SMALL:
+        return False
+    # many right-hand sides: a routine reads them in order, a loop over rows would not
+    return isinstance(m, int) and m <= COLUMNS
 
 
 class _Step(NamedTuple):
