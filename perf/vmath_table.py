@@ -153,7 +153,8 @@ def points(f: Function, dtype: str, count: int) -> tuple[Array, ...]:
     hard = np.array(HARD)
     parts.append(np.concatenate([hard, -hard, np.nextafter(hard, 0), np.nextafter(hard, 1e308)]))
     x = np.concatenate(parts)
-    x = x[(np.abs(x) <= huge) & (x > f.domain[0]) & (x < f.domain[1])].astype(dtype)
+    x = x[np.abs(x) <= huge].astype(dtype)
+    x = x[(x > f.domain[0]) & (x < f.domain[1])]
     xs = (x,) if f.second is None else (x, rng.uniform(*f.second, x.size).astype(dtype))
     pad = -x.size % 64
     return tuple(np.concatenate([v, np.full(pad, v[0])]) for v in xs)
