@@ -132,5 +132,6 @@ def _(case: Case) -> Call:
 def _(case: Case) -> Call:
     from perf.workloads import handwritten_models as hand
 
-    direction = hand.kmeans if case.threads == 1 else hand.kmeans_parallel
-    return lambda centres, points: (direction(centres, points),)
+    if case.threads == 1:
+        return lambda centres, points: (hand.kmeans(centres, points),)
+    return lambda centres, points: (hand.kmeans_parallel(centres, points, case.threads),)
