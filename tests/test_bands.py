@@ -145,3 +145,21 @@ def test_matrices_read_across_their_rows(shape):
     t = np.tanh(a @ np.sin(b).T)
     np.testing.assert_allclose(value, np.sum(t * t), rtol=1e-12)
     np.testing.assert_allclose(grads[0], (2 * t * (1 - t * t)) @ np.sin(b), rtol=1e-10, atol=1e-12)
+
+
+def test_a_gather_stays_with_the_original_of_a_copy() -> None:
+    """The nearest of the rows of `c`, and that row: `c` is read along lanes and at any place."""
+
+    def cost(c, p):
+        difference = p[:, None, :] - c
+        nearest = np.argmin(np.sum(difference * difference, axis=2), axis=1)
+        return np.sum((p - c[nearest]) ** 2)
+
+    p = np.random.default_rng(0).uniform(size=(200, 8))
+    c = p[-10:].copy()
+    distances = ((p[:, None, :] - c) ** 2).sum(axis=2)
+    nearest = distances.argmin(axis=1)
+    value, grad = ng.value_and_grad(cost)(c, p)
+    np.testing.assert_allclose(value, distances.min(axis=1).sum(), rtol=1e-12)
+    expected = [2.0 * (c[j] - p[nearest == j]).sum(axis=0) for j in range(len(c))]
+    np.testing.assert_allclose(grad, expected, rtol=1e-10, atol=1e-12)

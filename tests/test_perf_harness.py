@@ -6,13 +6,16 @@ No time is asserted anywhere.
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from perf import child, clock, demo_logistic, report, run
+from perf import child, clock, demo_logistic, memory, page, report, run, summary
 from perf.rivals import RIVALS
 from perf.workload import Case, Workload
 from perf.workloads import WORKLOADS
@@ -38,12 +41,51 @@ def test_implementation_agrees_with_the_reference(work: Workload, case: Case, ri
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("rival", ["JAX", "PyTorch", "autograd", "CasADi"])
+def test_other_libraries_agree_with_the_reference(name: str, rival: str) -> None:
+    work = WORKLOADS[name]
+    if rival not in work.rivals:
+        return
+    try:
+        RIVALS[rival].load()
+    except ImportError:
+        pytest.skip(f"{rival} is not installed")
+    quantities = {case.quantity: case for case in reversed(work.cases) if case.threads == 1}
+    for case in map(work.small_case, quantities.values()):
+        args = work.make(case.size)
+        work.check(case, args, work.rivals[rival](case)(*args))
+        if rival in work.values:
+            work.check_value(case, args, work.values[rival](case)(*args))
+
+
 @pytest.mark.parametrize(("work", "case"), SMALL)
 def test_value_alone_agrees_with_the_reference(work: Workload, case: Case) -> None:
     args = work.make(case.size)
     for name in HERE:
         if name in work.values:
             work.check_value(case, args, work.values[name](case)(*args))
+
+
+@pytest.mark.parametrize("name", ["lse", "llsq", "gmm", "det", "mlp"])
+def test_reference_gradients_are_slopes_of_the_value(name: str) -> None:
+    """For workloads whose references of value and gradients are separate."""
+    work = WORKLOADS[name]
+    case = work.small_case(work.cases[0])
+    args = work.make(case.size)
+    grads = work.reference(case, args)
+    if case.quantity == "value_and_grads":
+        grads = grads[1:]
+    value = replace(case, quantity="value")
+    rng, h = np.random.default_rng(1), 1e-6
+    directions = [rng.normal(size=g.shape).reshape(np.shape(a)) for g, a in zip(grads, args)]  # noqa: B905
+    rest = args[len(grads) :]
+    up, down = (
+        work.reference(value, (*(a + s * d for a, d in zip(args, directions)), *rest))[0]  # noqa: B905
+        for s in (h, -h)
+    )
+    slope = sum(np.vdot(g, d) for g, d in zip(grads, directions, strict=True))
+    np.testing.assert_allclose((up - down) / (2 * h), slope, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +169,88 @@ def test_a_short_run_leaves_out_the_slow() -> None:
     assert case.takes("PyTensor", True)
     assert not case.takes("PyTensor", False)
     assert not Case("hessian", 3, only=("JAX",)).takes("NumPy", True)
+
+
+def _results() -> dict:
+    """Two workloads, one of them on one and on two threads."""
+
+    def record(seconds: float, **more: object) -> dict:
+        return {"first": 0.1, "startup": 0.0, "import": 0.0, **more} | {
+            "steady": {"median": seconds, "best": seconds}
+        }
+
+    value = {"median": 0.001, "best": 0.001}
+    common = {"title": "a title", "quantity": "gradient", "note": ""}
+    rows = [
+        {"workload": "a", "size": "8x2", "threads": 1, **common},
+        {"workload": "a", "size": "8x2", "threads": 2, **common},
+        {"workload": "b", "size": "3", "threads": 1, **common},
+    ]
+    rows[0]["rivals"] = {
+        "numgrad": record(0.002, value=value, peak=2_000_000),
+        "JAX": record(0.008, value=value, peak=5_000_000),
+    }
+    rows[1]["rivals"] = {"numgrad": record(0.001), "JAX": record(0.008)}
+    rows[2]["rivals"] = {"numgrad": record(0.001), "JAX": record(0.0005)}
+    machine = {"cpu": "a CPU", "cpus": 2, "system": "Linux", "python": "3"}
+    return {"machine": machine, "versions": {}, "missing": {}, "rows": rows}
+
+
+def test_the_summaries() -> None:
+    results = _results()
+    assert "| JAX | 2 of 3 | 2.52 | 0.50 | 1.00 |" in summary.means(results)
+    assert "| a 8x2 gradient | 1 ms | 2 ms | 2.00 | 8.00 |" in summary.gradients(results)
+    assert "| a 8x2 gradient, 2 threads | 2.00 | 1.00 |" in summary.threads(results)
+    assert "| a 8x2 gradient | 2.0 | 5.0 | 2.5 |" in summary.memory(results)
+    assert "Peak memory" in summary.text(results)
+    assert summary.geometric_mean([]) is None
+    assert summary.geometric_mean([0.5, 2.0]) == pytest.approx(1.0)
+
+
+def test_the_page_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables between known markers are replaced, and nothing else."""
+    document, figures = tmp_path / "page.md", tmp_path / "run.json"
+    text = "Before.\n<!-- memory: begin -->\nold\n<!-- memory: end -->\nAfter.\n"
+    other = "<!-- unknown: begin -->\nkept\n<!-- unknown: end -->\n"
+    document.write_text(text + other)
+    figures.write_text(json.dumps(_results()))
+    monkeypatch.setattr("sys.argv", ["page", str(figures), "--pages", str(document)])
+    page.main()
+    page.main()  # the second time changes nothing
+    assert document.read_text() == text.replace("old\n", summary.memory(_results())) + other
+    for name in page.TABLES:
+        whole = "\n".join(p.read_text() for p in page.PAGES)
+        assert f"<!-- {name}: begin -->" in whole, name
+
+
+def test_the_peak_of_memory_sees_a_temporary() -> None:
+    """In a process of its own, as when measuring."""
+    size = 4_000_000
+    program = (
+        "import numpy as np; from perf import memory; "
+        f"print(memory.peak(lambda: np.ones({size}).sum()))"
+    )
+    environment = dict(os.environ) | memory.ENVIRONMENT | {"PYTHONPATH": str(run.ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    if done.stdout.strip() == "None":
+        pytest.skip("this system does not tell")
+    assert 0.9 * 8 * size < int(done.stdout) < 1.5 * 8 * size
+
+
+def test_the_child_measures_memory(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "peak", lambda call: len(call()))
+    child.main("rosenbrock", "0", "numgrad", "memory")
+    assert json.loads(capsys.readouterr().out) == {"peak": 2}
+
+
+def test_labels_of_sizes() -> None:
+    assert Case("hessian", 3).label == "3"
+    assert Case("hessian", (10, 5)).label == "10x5"
+    assert Case("hessian", (10, 5), name="small").label == "small"
 
 
 @pytest.mark.parametrize(

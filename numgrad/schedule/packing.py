@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 
 from ..ir.graph import Graph, Node
+from ..ops.lower import Gather
 from ..ops.shape import _inverse, _transpose
 from .stages import CallStage, LoopStage
 
@@ -68,6 +69,8 @@ def repacked(
     copies: set[Node] = set()
     for node in (*graph.inputs, *graph.nodes):
         args = tuple([new.get(a, a) for a in node.args])
+        if isinstance(node.op.lower, Gather):  # reads anywhere, so it stays with the original
+            args = (same_as[node.args[0]], *args[1:])
         same = all(a is b for a, b in zip(args, node.args, strict=True))
         made = node if same else Node(node.op, args, node.params, node.aval, node.where)
         new[node] = same_as[node] = made

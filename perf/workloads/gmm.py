@@ -186,4 +186,6 @@ def _(case: Case) -> Call:
 def _(case: Case) -> Call:
     from perf.workloads import handwritten_models as hand
 
-    return hand.gmm if case.threads == 1 else hand.gmm_parallel
+    if case.threads == 1:
+        return hand.gmm
+    return lambda *args: hand.gmm_parallel(*args, case.threads)

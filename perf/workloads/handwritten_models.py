@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import get_num_threads, njit, prange
+from numba import njit, prange
 
 FAST = {"contract", "reassoc"}
 
@@ -80,9 +80,10 @@ def kmeans(centres, points):
 
 
 @njit(cache=True, parallel=True)
-def kmeans_parallel(centres, points):
-    threads, n = get_num_threads(), len(points)
-    sums, counts = np.zeros((threads, *centres.shape)), np.zeros((threads, len(centres)))
+def kmeans_parallel(centres, points, threads):
+    n = len(points)
+    k, d = centres.shape
+    sums, counts = np.zeros((threads, k, d)), np.zeros((threads, k))
     for t in prange(threads):
         _assign(centres, points, t * n // threads, (t + 1) * n // threads, sums[t], counts[t])
     return centres - sums.sum(0) / counts.sum(0).reshape(-1, 1)
@@ -227,12 +228,14 @@ def gmm(alpha, mu, q, l, x):
 
 
 @njit(cache=True, parallel=True)
-def gmm_parallel(alpha, mu, q, l, x):
+def gmm_parallel(alpha, mu, q, l, x, threads):
     diagonal, sums, lower = _gmm_prepare(q, l)
-    p, n = get_num_threads(), len(x)
-    da, dm, dq = np.zeros((p, *alpha.shape)), np.zeros((p, *mu.shape)), np.zeros((p, *q.shape))
-    dlo = np.zeros((p, *lower.shape))
+    n, p = len(x), threads
+    k, d = mu.shape
+    da, dm = np.zeros((p, k)), np.zeros((p, k, d))
+    dq, dlo = np.zeros((p, k, d)), np.zeros((p, k, d, d))
     for t in prange(p):
-        begin, end = t * n // p, (t + 1) * n // p
+        begin = t * n // p
+        end = (t + 1) * n // p
         _gmm_points(alpha, mu, diagonal, sums, lower, x, begin, end, da[t], dm[t], dq[t], dlo[t])
     return _gmm_finish(alpha, diagonal, l, n, da.sum(0), dm.sum(0), dq.sum(0), dlo.sum(0))

@@ -1,6 +1,9 @@
 """k-means by Newton: the gradient of the cost over the diagonal of its Hessian.
 
-The Hessian is diagonal, so one product with a vector of ones gives it.
+The Hessian is diagonal, so one product with a vector of ones gives it.  The sum over the points
+of the least squared distance is written with the index of the nearest centre: quicker than
+with the minimum itself in every library here, by far in JAX, whose derivative of a minimum
+goes through all pairs.
 """
 
 from __future__ import annotations
@@ -51,7 +54,8 @@ work = Workload(
 def _numgrad() -> Any:
     def cost(centres: Any, points: Any) -> Any:
         difference = points[:, None, :] - centres
-        return np.sum(np.min(np.sum(difference * difference, axis=2), axis=1))
+        nearest = np.argmin(np.sum(difference * difference, axis=2), axis=1)
+        return np.sum((points - centres[nearest]) ** 2)
 
     return cost
 
@@ -84,7 +88,8 @@ def _jax() -> Any:
 
     def cost(centres: Any, points: Any) -> Any:
         difference = points[:, None, :] - centres
-        return jnp.sum(jnp.min(jnp.sum(difference * difference, axis=2), axis=1))
+        nearest = jnp.argmin(jnp.sum(difference * difference, axis=2), axis=1)
+        return jnp.sum((points - centres[nearest]) ** 2)
 
     return cost
 
@@ -120,7 +125,8 @@ def _(case: Case) -> Call:
 
     def call(centres: np.ndarray, points: np.ndarray) -> Arrays:
         c, p = torch.from_numpy(centres).requires_grad_(), torch.from_numpy(points)
-        cost = ((p[:, None, :] - c) ** 2).sum(2).amin(1).sum()
+        nearest = ((p[:, None, :] - c) ** 2).sum(2).argmin(1)
+        cost = ((p - c[nearest]) ** 2).sum()
         (grad,) = torch.autograd.grad(cost, c, create_graph=True)
         (diagonal,) = torch.autograd.grad(grad, c, torch.ones_like(c))
         return ((grad / diagonal).detach().numpy(),)
@@ -132,5 +138,6 @@ def _(case: Case) -> Call:
 def _(case: Case) -> Call:
     from perf.workloads import handwritten_models as hand
 
-    direction = hand.kmeans if case.threads == 1 else hand.kmeans_parallel
-    return lambda centres, points: (direction(centres, points),)
+    if case.threads == 1:
+        return lambda centres, points: (hand.kmeans(centres, points),)
+    return lambda centres, points: (hand.kmeans_parallel(centres, points, case.threads),)
