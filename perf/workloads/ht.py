@@ -105,7 +105,7 @@ def reference_simple(case: Case, args: Arrays) -> Arrays:
 
 
 def reference_complicated(case: Case, args: Arrays) -> Arrays:
-    theta, us, *model, corners, _points = args
+    theta, us, *model, corners, _ = args
     columns = []
     vertices = place(theta, *model)
     for k in range(2):
