@@ -81,3 +81,15 @@ def test_short_bodies_keep_their_values_in_registers() -> None:
     assert "volatile" not in source
     assert "volatile" in ng.differentiable(chain(400)).source(np.ones(50))
     assert loops.BLOCK > 0
+
+
+def test_small_arrays_in_long_programs_get_a_loop() -> None:
+    x = np.linspace(-1.0, 1.0, 3)
+    short, long = ng.differentiable(chain(50)), ng.differentiable(chain(1500))
+    assert "loop nest      over 3," not in short.explain(x, what="value_and_grad")
+    assert "loop nest      over 3," in long.explain(x, what="value_and_grad")
+
+
+def test_long_scalar_programs_get_none() -> None:
+    f = ng.differentiable(runge_kutta(150))
+    assert "loop nest" not in f.explain(np.array([0.8, 2.0, 0.3]), what="value_and_grad")

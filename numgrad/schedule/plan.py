@@ -337,8 +337,7 @@ class Scheduler:
         live = tuple(k for k, d in enumerate(domain) if d != 1)
         whole: Index = tuple(Ix(k, 1, 0) if d != 1 else fixed(0) for k, d in enumerate(domain))
         n = _small(domain)
-        short = n is not None and n <= STRAIGHT
-        if short and (n == 1 or int(n or 0) * len(self.graph.nodes) <= STRAIGHT_VALUES):
+        if n is not None and n <= STRAIGHT and not self._long_over(domain, n):
             stage.unrolled, stage.loops = live, ()
         else:
             stage.loops, stage.unrolled = live, ()
@@ -368,6 +367,14 @@ class Scheduler:
                 index[k] = fixed(int(i))
             stage.indices.append(tuple(index))
         stage.pull = Pull(self._elements(stage, stage.indices), self.in_memory, stage.made)
+
+    def _long_over(self, domain: Shape, points: int) -> bool:
+        """Most of a long program runs over this small domain (and does not only end there)."""
+        nodes = self.graph.nodes
+        if points == 1 or points * len(nodes) <= STRAIGHT_VALUES:
+            return False
+        same = sum([node.shape == domain for node in nodes])
+        return points * same > STRAIGHT_VALUES and 2 * same > len(nodes)
 
     def _find_interior(self, stage: LoopStage) -> None:
         pull = stage.pull
