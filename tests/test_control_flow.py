@@ -182,6 +182,42 @@ def test_no_steps(n: int) -> None:
     assert eager[1].shape == (0, n)
 
 
+@pytest.mark.parametrize("n", [3, 40])
+@pytest.mark.parametrize("steps", [1, 2, 5, 12])
+def test_results_that_are_not_computed_in_the_body(n: int, steps: int) -> None:
+    """Carries that change places, constants, captured arrays, repeated and boolean results."""
+
+    def value(a: Any, b: Any, x: Any) -> Any:
+        def step(s: Any, v: Any) -> Any:
+            p, q, flag = s
+            return (q, p, ~flag), (p, q, v, flag, 1.0, 2, a, p > q, np.zeros(3), p)
+
+        return ng.scan(step, (a, b, np.zeros((), bool)), x)
+
+    args = rng.normal(size=n), rng.normal(size=n), rng.normal(size=steps)
+    found = ng.tree.flatten(ng.differentiable(value)(*args))[0]
+    for x, y in zip(found, ng.tree.flatten(value(*args))[0], strict=True):
+        np.testing.assert_array_equal(x, y)
+        assert np.asarray(x).dtype == np.asarray(y).dtype
+
+
+def test_a_number_of_turns_as_argument() -> None:
+    f = ng.differentiable(lambda x, n: ng.fori_loop(0, n, lambda i, c: c * x + i, 1.0))
+    for n in (12, 0, 1, 9, -3):
+        c, slope = 1.0, 0.0
+        for i in range(n):
+            c, slope = c * 2.0 + i, slope * 2.0 + c
+        close(f(2.0, n), c)
+        close(f.grad(2.0, n), slope)
+    assert len(f.value.variants) == 2
+
+
+def test_arrays_without_elements() -> None:
+    f = ng.differentiable(lambda x: ng.fori_loop(0, 3, lambda i, c: c * 2, x))
+    assert f(np.zeros((0, 4))).shape == (0, 4)
+    assert f(np.zeros((40, 0))).shape == (40, 0)
+
+
 def test_integer_carries_and_positions() -> None:
     def loop(x: Any) -> Any:
         def body(i: Any, state: Any) -> Any:
@@ -266,6 +302,37 @@ def test_nested_loops() -> None:
         return c
 
     same_as(loop, unrolled, rng.normal(size=5))
+
+
+def test_while_loops_in_scans_in_while_loops() -> None:
+    def value(x: Any) -> Any:
+        def step(c: Any, v: Any) -> Any:
+            r = ng.while_loop(lambda s: s < 5.0, lambda s: s * 1.5 + v * v, 1.0 + c * c)
+            return 0.1 * r, r
+
+        def turn(s: Any) -> Any:
+            return s[0] + 1, ng.scan(lambda c, v: (np.sin(c + v), None), s[1], x)[0]
+
+        c, ys = ng.scan(step, 0.2, x)
+        return ng.while_loop(lambda s: s[0] < 3, turn, (0, c))[1] + np.sum(ys)
+
+    def reference(x: np.ndarray) -> Any:
+        c, total = 0.2, 0.0
+        for v in x:
+            s = 1.0 + c * c
+            while s < 5:
+                s = s * 1.5 + v * v
+            total, c = total + s, 0.1 * s
+        for _ in range(3):
+            for v in x:
+                c = np.sin(c + v)
+        return c + total
+
+    x = np.random.default_rng(5).normal(size=9)
+    f = ng.differentiable(value)
+    close(f(x), reference(x))
+    close(f.grad(x), differences(reference, x), 1e-6)
+    close(f.hessian(x), differences(f.grad, x), 1e-6)
 
 
 def test_a_derivative_in_the_body() -> None:

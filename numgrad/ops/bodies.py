@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ..ir.graph import CONST, Aval, Graph, Node, const, input_node, rebuild, toposort
+from ..ir.graph import CONST, Aval, Graph, Node, const, input_node, params_key, rebuild, toposort
 
 # Views that cost nothing where they are used, and whose cotangents neither; everything without
 # arguments is a leaf.  A slice is taken outside: else each turn adds to the whole array.
@@ -134,3 +134,49 @@ def slice_of(x: Node) -> Aval:
 def first_values(xs: Sequence[Node]) -> dict[int, Node]:
     """Positions of scanned arrays that are one number everywhere, and that number."""
     return {i: const(x.params["value"], slice_of(x)) for i, x in enumerate(xs) if x.op is CONST}
+
+
+def without_fixed(
+    carries: Sequence[Node],
+    following: Sequence[Node],
+    inits: Sequence[Node],
+    others: Sequence[Node],
+    known: dict[Node, Node] | None = None,
+) -> tuple[list[int], list[Node | None], list[Node], list[Node]]:
+    """Find carries that never change, and put their value in their place.
+
+    Parameters
+    ----------
+    others : sequence of Node
+        Further results of the body.
+    known : dict, optional
+        Inputs of the body with a known value.
+
+    Returns
+    -------
+    place : list of int
+        The carries that remain.
+    values : list of (Node or None)
+        The value of those that don't.
+    following, others : list of Node
+        All results, rewritten.
+    """
+    following, others, table = list(following), list(others), dict(known or {})
+    place = list(range(len(carries)))
+    values: list[Node | None] = [None] * len(carries)
+    while True:
+        still = [
+            k for k in place if following[k] is carries[k] or _same_number(following[k], inits[k])
+        ]
+        if not still and not table:
+            return place, values, following, others
+        for k in still:
+            values[k] = table[carries[k]] = inits[k]
+            place.remove(k)
+        new = rebuild([*following, *others], table)
+        following, others = new[: len(carries)], new[len(carries) :]
+        table = {}
+
+
+def _same_number(x: Node, y: Node) -> bool:
+    return x.op is CONST and y.op is CONST and params_key(x.params) == params_key(y.params)

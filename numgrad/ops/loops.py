@@ -24,7 +24,7 @@ from ..ir.dims import DimLike, evaluate_shape
 from ..ir.graph import CONST, Aval, Graph, Node, apply, const, rebuild, toposort
 from ..ir.nested import Bound, Nested
 from ..reference import evaluate
-from .bodies import close, first_values, fresh, hook, reached
+from .bodies import close, first_values, fresh, hook, reached, without_fixed
 from .declare import add_any, general, is_float, lift
 from .elementwise import add
 from .index import scatter_add, scatter_into
@@ -131,21 +131,8 @@ def scan(
     following, ys : sequence of Node
         Its results, over these inputs and any nodes outside.
     """
-    carries, inits, following, ys = list(carries), list(inits), list(following), list(ys)
-    # what is one number everywhere, or never changes, is not carried
     table = {xs_in[i]: c for i, c in first_values(xs).items()}
-    place = list(range(len(carries)))
-    finals: list[Node | None] = [None] * len(carries)
-    while True:
-        still = [k for k in place if following[k] is carries[k]]
-        if not still and not table:
-            break
-        for k in still:
-            finals[k] = table[carries[k]] = inits[k]
-            place.remove(k)
-        new = rebuild([*following, *ys], dict(table))
-        following, ys = new[: len(carries)], new[len(carries) :]
-        table = {}
+    place, finals, following, ys = without_fixed(carries, following, inits, ys, table)
     kept_x = [i for i, x in enumerate(xs) if x.op is not CONST]
     bound = [*[carries[k] for k in place], *[xs_in[i] for i in kept_x]]
     closed = close(bound, [*[following[k] for k in place], *ys], len(place))

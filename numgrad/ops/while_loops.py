@@ -14,7 +14,7 @@ from ..ir.dims import DimLike
 from ..ir.graph import Graph, Node, apply, rebuild, toposort
 from ..ir.nested import Bound, Nested
 from ..reference import evaluate
-from .bodies import close, fresh, hook, reached
+from .bodies import close, fresh, hook, reached, without_fixed
 from .declare import OPS, general, is_float, lift
 from .elementwise import select
 from .loops import (
@@ -44,29 +44,24 @@ def _while_impl(*args: Any, cond: Bound, body: Bound, consts: int, carries: int)
     return tuple(state)
 
 
-def _closed_while(
-    carries: Sequence[Node], condition: Node, following: Sequence[Node], more: Sequence[Node] = ()
-) -> tuple[list[Node], list[Node], list[Node], list[Node], list[Node]]:
-    closed = close(carries, [*following, condition, *more], len(following))
-    n = len(following)
-    outputs = closed.outputs
-    return closed.captured, closed.constants, closed.bound, outputs[:n], outputs[n:]
-
-
 def while_(
     carries: Sequence[Node], condition: Node, following: Sequence[Node], inits: Sequence[Node]
 ) -> list[Node]:
     """Last carries of a loop that runs while `condition`, a function of the carries, holds."""
-    captured, constants, bound, following, rest = _closed_while(carries, condition, following)
-    inputs = [*constants, *bound]
+    place, values, following, (condition,) = without_fixed(carries, following, inits, [condition])
+    moving = [following[k] for k in place]
+    closed = close([carries[k] for k in place], [*moving, condition], len(place))
+    inputs = [*closed.constants, *closed.bound]
     params = {
-        "cond": Nested(Graph(inputs, rest)),
-        "body": Nested(Graph(inputs, following)),
-        "consts": len(constants),
-        "carries": len(bound),
+        "cond": Nested(Graph(inputs, closed.outputs[-1:])),
+        "body": Nested(Graph(inputs, closed.outputs[:-1])),
+        "consts": len(closed.constants),
+        "carries": len(place),
     }
-    bundle = apply(_while, [*captured, *inits], params)
-    return results_of(bundle, [n.aval for n in following])
+    bundle = apply(_while, [*closed.captured, *[inits[k] for k in place]], params)
+    for k, r in zip(place, results_of(bundle, [n.aval for n in moving]), strict=True):
+        values[k] = r
+    return values  # type: ignore[return-value]
 
 
 def condition_of(s: Split) -> Node:
@@ -187,8 +182,24 @@ def sweep(
 
     `back` are the next totals, over the carries at the beginning of a turn and the totals.
     """
-    m = len(carries)
-    closed = close([*carries, *totals], [*following, *back, condition], m)
+    place, values, back, _ = without_fixed(totals, back, starts, [])
+    totals, back = [totals[k] for k in place], [back[k] for k in place]
+    if not place:
+        return values  # type: ignore[return-value]
+    kept, _, following, others = without_fixed(carries, following, inits, [*back, condition])
+    *back, condition = others
+    # of the loop itself, what the condition and the way back need
+    live: set[int] = set()
+    while True:
+        needed = set(toposort([*back, condition, *[following[k] for k in live]]))
+        more = {k for k in kept if carries[k] in needed} - live
+        if not more:
+            break
+        live |= more
+    kept = sorted(live)
+    m = len(kept)
+    bound = [*[carries[k] for k in kept], *totals]
+    closed = close(bound, [*[following[k] for k in kept], *back, condition], len(bound))
     outputs = closed.outputs
     inputs = [*closed.constants, *closed.bound[:m]]
     params = {
@@ -198,8 +209,11 @@ def sweep(
         "consts": len(closed.constants),
         "carries": m,
     }
-    bundle = apply(_sweep, [*closed.captured, *inits, *starts], params)
-    return results_of(bundle, [n.aval for n in totals])
+    args = [*closed.captured, *[inits[k] for k in kept], *[starts[k] for k in place]]
+    bundle = apply(_sweep, args, params)
+    for k, r in zip(place, results_of(bundle, [n.aval for n in totals]), strict=True):
+        values[k] = r
+    return values  # type: ignore[return-value]
 
 
 class Back(Split):

@@ -145,7 +145,7 @@ def _weight(node: Node) -> float:
 def _small(shape: Shape) -> int | None:
     """The number of elements if static, else None."""
     n = product(shape)
-    return n if isinstance(n, int) else None
+    return n if isinstance(n, int) and all(isinstance(d, int) for d in shape) else None
 
 
 def is_scalar_program(graph: Graph) -> bool:

@@ -15,6 +15,8 @@ from ..ops.bodies import belongs_inside, fresh, reached
 from ..ops.loops import Split, loop_result, scan
 from ..ops.while_loops import LOOPS, Back, condition_of, sweep, while_
 
+NEAR = 8  # a loop is compared with so many before it
+
 Simplify = Callable[[Sequence[Node], Sequence[Node]], list[Node]]
 
 
@@ -170,23 +172,24 @@ def _used(order: Sequence[Node]) -> dict[Node, set[int]]:
 def tidy(graph: Graph, simplify: Simplify) -> Graph:
     """The graph with its loops joined and pruned; the same graph if nothing is to be done."""
     outputs = list(graph.outputs)
-    order = toposort(outputs)
-    used = _used(order)
-    if not used:
-        return graph
-    for node in [n for n in used if _wants_pruning(n, used[n])]:
-        with at(node.where):
-            new = _pruned(node, used[node])
+    apart: set[tuple[Node, Node]] = set()
+    while True:
+        order = toposort(outputs)
+        used = _used(order)
+        node = next((n for n in used if _wants_pruning(n, used[n])), None)
+        if node is not None:
+            with at(node.where):
+                new = _pruned(node, used[node])
+        else:
+            joined = _joined(order, used, simplify, apart)
+            if joined is None:
+                break
+            new = joined
+        # one at a time: what comes after was copied
         outputs = _replaced(outputs, new)
-        # the nodes after this one were copied: look at the rest again
-        rest = tidy(Graph(graph.inputs, outputs, graph.names), simplify)
-        return Graph(graph.inputs, rest.outputs, graph.names)
-    pair = _joinable(order, used, simplify)
-    if pair is not None:
-        outputs = _replaced(outputs, pair)
-        rest = tidy(Graph(graph.inputs, outputs, graph.names), simplify)
-        return Graph(graph.inputs, rest.outputs, graph.names)
-    return graph
+    if all(o is n for o, n in zip(graph.outputs, outputs, strict=True)):
+        return graph
+    return Graph(graph.inputs, outputs, graph.names)
 
 
 def _replaced(outputs: Sequence[Node], new: dict[tuple[Node, int], Node]) -> list[Node]:
@@ -254,27 +257,38 @@ def _pruned(node: Node, used: set[int]) -> dict[tuple[Node, int], Node]:
     return {(node, k): finals[i] for i, k in enumerate(live)}
 
 
-def _joinable(
-    order: Sequence[Node], used: dict[Node, set[int]], simplify: Simplify
+def _joined(
+    order: Sequence[Node],
+    used: dict[Node, set[int]],
+    simplify: Simplify,
+    apart: set[tuple[Node, Node]],
 ) -> dict[tuple[Node, int], Node] | None:
-    """The results of two loops as results of one that carries less than the two."""
+    """The results of two loops as results of one that carries less than the two.
+
+    `apart` are pairs that were tried already.
+    """
     loops = [n for n in used if n.op.name != "sweep"]
     for j, second in enumerate(loops):
-        for first in loops[:j]:
-            steps = [(n.op, n.params.get("length"), n.params.get("reverse"))
-                     for n in (first, second)]  # fmt: skip
-            if steps[0] != steps[1] or not _share(first, second):
+        for first in loops[max(0, j - NEAR) : j]:
+            if (first, second) in apart:
+                continue
+            apart.add((first, second))
+            if _steps(first) != _steps(second) or not _share(first, second):
                 continue
             if second in reached(order, [first]) or first in reached(order, [second]):
                 continue
-            joined = _Record(first, used[first]).joined(_Record(second, used[second]))
-            before = len(joined.carries)
-            joined.shared(simplify)
-            same_end = joined.is_scan or len(joined.ys) == 1
-            if len(joined.carries) < before and same_end:
-                joined.pruned()
-                return joined.made()
+            record = _Record(first, used[first]).joined(_Record(second, used[second]))
+            before = len(record.carries)
+            record.shared(simplify)
+            same_end = record.is_scan or len(record.ys) == 1
+            if len(record.carries) < before and same_end:
+                record.pruned()
+                return record.made()
     return None
+
+
+def _steps(node: Node) -> tuple[object, ...]:
+    return node.op, node.params.get("length"), node.params.get("reverse")
 
 
 def _share(first: Node, second: Node) -> bool:
