@@ -244,7 +244,7 @@ class ModuleEmitter:
         lo = b.iop("mul", Val("i64", "%chunk"), rows)
         end = b.iop("add", lo, rows)
         hi = b.select(b.icmp("slt", end, units), end, units)
-        small_gemm.small_products(b, node, self._buffer(b), self.native_bytes, lo, hi)
+        small_gemm.small_products(b, node, self.buffer(b), self.native_bytes, lo, hi)
         header = f"internal void @{self.name}.s{at}(ptr %tab, i64 %chunk) nounwind"
         self._add(header, b, "  ret void")
 
