@@ -38,6 +38,9 @@ LONG_INTERIOR = 400  # elements of a body that is emitted once, with all its tes
 HEAVY = 24.0  # recomputing something dearer than this in a second stage is stored instead
 
 
+SHAPED = ("unrolled", "loops", "collapsed", "pull", "indices", "scalar_roots", "interior")
+
+
 @dataclass(frozen=True)
 class Strided:
     """A view of a stored node: element strides per axis, in units of elements."""
@@ -213,6 +216,9 @@ class Scheduler:
         self.forced: set[Node] = set()
         self.packed: set[Node] = set()
         self._made_at: dict[Node, int] = {}
+        # what was asked about memory when a stage was shaped, and the stage
+        self._asked: dict[Node, bool] = {}
+        self._shaped: dict[tuple, tuple[LoopStage, dict[Node, bool]]] = {}
 
     def run(self) -> Plan:
         for _ in range(64):
@@ -221,8 +227,7 @@ class Scheduler:
             try:
                 for stage in stages:
                     if isinstance(stage, LoopStage):
-                        self._shape_loops(stage)
-                        self._find_interior(stage)
+                        self._shape(stage)
             except MustStore as need:
                 self.forced.add(need.node)
                 continue
@@ -320,6 +325,21 @@ class Scheduler:
             stage.roots.append(root)
         return sorted([*groups.values(), *calls], key=lambda s: s.level)
 
+    def _shape(self, stage: LoopStage) -> None:
+        """Loops and elements of a stage, from an earlier round if nothing changed for it."""
+        key = (stage.domain, tuple(stage.roots))
+        earlier = self._shaped.get(key)
+        if earlier is not None:
+            like, asked = earlier
+            if all(self._in_memory(n) == answer for n, answer in asked.items()):
+                for name in SHAPED:
+                    setattr(stage, name, getattr(like, name))
+                return
+        self._asked = {}
+        self._shape_loops(stage)
+        self._find_interior(stage)
+        self._shaped[key] = stage, self._asked
+
     # loop structure of one stage
     def _shape_loops(self, stage: LoopStage) -> None:
         if self.scalar:
@@ -395,6 +415,12 @@ class Scheduler:
         return [Element(r.source, ix, NO_WINDOW) for r in stage.roots for ix in indices]
 
     def in_memory(self, node: Node) -> bool:
+        answer = self._asked.get(node)
+        if answer is None:
+            answer = self._asked[node] = self._in_memory(node)
+        return answer
+
+    def _in_memory(self, node: Node) -> bool:
         return node.op is INPUT or (node in self.stored and node.op is not CONST)
 
     def _collapsible(self, stage: LoopStage, whole: Index) -> bool:
