@@ -33,6 +33,9 @@ class Pair:
             return Pair(self.double + other.double, self.single + other.single)
         return Pair(self.double + other, self.single + other)
 
+    def __mul__(self, factor: float) -> Pair:
+        return Pair(self.double * factor, self.single * factor)
+
     def of(self, ty: str) -> Any:
         """The value for lanes of `ty`."""
         return self.single if lane(ty) in ("float", "i32") else self.double

@@ -235,13 +235,13 @@ def logaddexp(b: Body, x: Val, y: Val) -> Val:
     return b.fadd_exact(high, log1p_exp(b, gap))
 
 
-@vmath("sinh")
+@vmath("sinh", native=True)
 def sinh(b: Body, x: Val) -> Val:
     """h + h/(2h + 1), h = expm1(|x|)/2."""
-    t, r, q = expm1_parts(b, b.minimum(b.abs(x), 712.0))
+    t, r, q = expm1_parts(b, b.minimum(b.abs(x), Pair(712.0, 91.0)))
     s = power(b, t, -4)
     h = b.mulc(expm1_join(b, s, r, q, -0.0625), 8.0)
-    capped = b.minimum(h, 2.0**900)  # keeps the correction finite
+    capped = b.minimum(h, Pair(2.0**900, 2.0**100))  # keeps the correction finite
     den = b.fmac(capped, 2.0, 1.0)
     den_lo = b.fmac(capped, 2.0, b.rsubc(1.0, den))
     value = b.fadd_exact(h, b.quotient(capped, den, den_lo))
@@ -249,10 +249,10 @@ def sinh(b: Body, x: Val) -> Val:
     return b.select(small, x, b.copysign(value, x))
 
 
-@vmath("cosh")
+@vmath("cosh", native=True)
 def cosh(b: Body, x: Val) -> Val:
     """h + 1/(4h), h = exp(|x|)/2."""
-    t, n, r = reduce(b, b.minimum(b.abs(x), 712.0))
+    t, n, r = reduce(b, b.minimum(b.abs(x), Pair(712.0, 91.0)))
     p = exp_poly(b, b.fmac(n, -LN2_LO, r))
     h = b.mulc(b.fmul_exact(p, power(b, t, -4)), 8.0)
     return b.fadd_exact(h, b.fdiv(b.like(x, 0.25), h))

@@ -18,6 +18,7 @@ from .vmath_core import (
     NORMAL,
     UPPER,
     Body,
+    Number,
     Pair,
     vmath,
 )
@@ -53,9 +54,10 @@ THIRD_LO = Pair(1.850371707708594e-17, -9.934108e-09)
 BOUND = Pair(2.0**64, 2.0**32)  # larger powers differ from 0 and infinity at 1 only
 INF, NAN = math.inf, math.nan
 # hi + lo = 1/ln 2, 1/ln 10, log10 2 (mpmath, 120 bits)
-INV_LN2 = (1.4426950408889634, 2.0355273740931033e-17)
-INV_LN10 = (0.4342944819032518, 1.098319650216765e-17)
-LOG10_2 = (0.30102999566383914, 1.42050232272661e-13)  # hi has 12 trailing zero bits
+INV_LN2 = Pair(1.4426950408889634, 1.442695), Pair(2.0355273740931033e-17, 1.925963e-08)
+INV_LN10 = Pair(0.4342944819032518, 0.4342945), Pair(1.098319650216765e-17, -1.010305e-08)
+# the head has 12 trailing zero bits
+LOG10_2 = Pair(0.30102999566383914, 0.301025390625), Pair(1.42050232272661e-13, 4.605039e-06)
 
 
 BIAS = Pair(1100, 200)  # makes k + BIAS positive
@@ -114,7 +116,7 @@ def log(b: Body, x: Val) -> Val:
     return ends(b, x, finish(b, kd, b.addc(m, -1.0)))
 
 
-def log_base(b: Body, x: Val, inv: tuple[float, float], unit: tuple[float, float]) -> Val:
+def log_base(b: Body, x: Val, inv: tuple[Pair, Pair], unit: tuple[Number, Number]) -> Val:
     """k*unit + log(m)*inv, the leading product split exactly."""
     kd, m = split_any(b, x)
     f = b.addc(m, -1.0)
@@ -132,12 +134,12 @@ def log_base(b: Body, x: Val, inv: tuple[float, float], unit: tuple[float, float
     return ends(b, x, b.fadd_exact(total, err))
 
 
-@vmath("log2")
+@vmath("log2", native=True)
 def log2(b: Body, x: Val) -> Val:
     return log_base(b, x, INV_LN2, (1.0, 0.0))
 
 
-@vmath("log10")
+@vmath("log10", native=True)
 def log10(b: Body, x: Val) -> Val:
     return log_base(b, x, INV_LN10, LOG10_2)
 

@@ -17,7 +17,8 @@ P3 = Pair(-1.4973849048591698e-33, -1.7151245e-15)
 TOP, NEXT = Pair(63, 31), Pair(62, 30)  # the highest bits
 TWO_OVER_PI = 0.6366197723675814
 LIMIT = Pair(1.0e6, 3.0e4)
-PI, PI_LO = 3.141592653589793, 1.2246467991473532e-16
+PI = Pair(3.141592653589793, 3.1415927)
+PI_LO = Pair(1.2246467991473532e-16, -8.742278e-08)
 SIN = Pair(
     (
         -0.16666666666666632,
@@ -40,33 +41,39 @@ COS = Pair(
     ),
     (0.041666646, -0.0013887367, 2.4438375e-05),
 )  # (cos r - 1 + z/2)/z**2, error 2**-62
-ATAN = (
-    -0.333333333333332,
-    0.19999999999954066,
-    -0.14285714280246856,
-    0.11111110786050259,
-    -0.09090897833808448,
-    0.07692061588217934,
-    -0.06663119808308172,
-    0.05848004597163026,
-    -0.05039825508065521,
-    0.03807779997900969,
-    -0.017921695741285052,
+ATAN = Pair(
+    (
+        -0.333333333333332,
+        0.19999999999954066,
+        -0.14285714280246856,
+        0.11111110786050259,
+        -0.09090897833808448,
+        0.07692061588217934,
+        -0.06663119808308172,
+        0.05848004597163026,
+        -0.05039825508065521,
+        0.03807779997900969,
+        -0.017921695741285052,
+    ),
+    (-0.33333316, 0.1999849, -0.14243837, 0.10595888, -0.060831066),
 )  # (atan t - t)/t**3 in z = t*t, |t| <= tan(pi/8), error 2**-59
-ASIN = (
-    0.16666666666666763,
-    0.07499999999970262,
-    0.04464285717512086,
-    0.03038194268362142,
-    0.022372215659992513,
-    0.017351600100306157,
-    0.013980961322152343,
-    0.011397777221835714,
-    0.010786521377064102,
-    0.0036830731852191137,
-    0.021763418972604896,
-    -0.0210771738120273,
-    0.032676813052819415,
+ASIN = Pair(
+    (
+        0.16666666666666763,
+        0.07499999999970262,
+        0.04464285717512086,
+        0.03038194268362142,
+        0.022372215659992513,
+        0.017351600100306157,
+        0.013980961322152343,
+        0.011397777221835714,
+        0.010786521377064102,
+        0.0036830731852191137,
+        0.021763418972604896,
+        -0.0210771738120273,
+        0.032676813052819415,
+    ),
+    (0.1666666, 0.07500512, 0.044515494, 0.031819258, 0.014397023, 0.03757236),
 )  # (asin s - s)/s**3 in z = s*s <= 1/4, error 2**-59
 
 
@@ -115,7 +122,7 @@ def cos(b: Body, x: Val) -> Val:
     return b.guarded(b.test("ogt", a, LIMIT), b.xor_sign(value, sign), "cos.libm", x)
 
 
-@vmath("tan")
+@vmath("tan", native=True)
 def tan(b: Body, x: Val) -> Val:
     a = b.abs(x)
     n, s, c = quadrant(b, a)
@@ -149,22 +156,22 @@ def arcsine(b: Body, a: Val) -> tuple[Val, Val, Val]:
     return big, s, b.fma(b.fmul_exact(s, z), b.poly(z, ASIN), error)
 
 
-@vmath("asin")
+@vmath("asin", native=True)
 def asin(b: Body, x: Val) -> Val:
     """pi/2 - 2 asin(sqrt((1 - |x|)/2)) beyond 1/2."""
     big, s, t = arcsine(b, b.abs(x))
-    folded = b.fmac(b.addc(t, -PI_LO / 4), -2.0, b.fmac(s, -2.0, PI / 2))
+    folded = b.fmac(b.addc(t, PI_LO * -0.25), -2.0, b.fmac(s, -2.0, PI * 0.5))
     return b.copysign(b.select(big, folded, b.fadd_exact(s, t)), x)
 
 
-@vmath("acos")
+@vmath("acos", native=True)
 def acos(b: Body, x: Val) -> Val:
     """pi/2 - asin x; 2 A or pi - 2 A beyond 1/2 in magnitude."""
     big, s, t = arcsine(b, b.abs(x))
     v = b.fadd_exact(s, t)
     down = b.test("olt", x, 0.0)
     signed = b.copysign(v, x)
-    near = b.rsubc(PI / 2, b.addc(signed, -PI_LO / 2))
+    near = b.rsubc(PI * 0.5, b.addc(signed, PI_LO * -0.5))
     twice = b.fadd_exact(v, v)
     far = b.select(down, b.rsubc(PI, b.addc(twice, -PI_LO)), twice)
     return b.select(big, far, near)
@@ -177,25 +184,25 @@ def atan_poly(b: Body, t: Val, base: Val, base_lo: Val) -> Val:
     return b.fadd_exact(base, b.fadd_exact(t, p))
 
 
-@vmath("atan")
+@vmath("atan", native=True)
 def atan(b: Body, x: Val) -> Val:
     """atan t, pi/4 + atan((t - 1)/(t + 1)) or pi/2 - atan(1/t) by the size of t = |x|."""
     a = b.abs(x)
     mid, high = b.test("ogt", a, 0.41421356237309503), b.test("ogt", a, 2.414213562373095)
     num = b.where(high, -1.0, b.select(mid, b.addc(a, -1.0), a))
     den = b.select(high, a, b.where(mid, b.addc(a, 1.0), 1.0))
-    base = b.where(high, PI / 2, b.where(mid, PI / 4, b.like(a, 0.0)))
-    low = b.where(high, PI_LO / 2, b.where(mid, PI_LO / 4, b.like(a, 0.0)))
+    base = b.where(high, PI * 0.5, b.where(mid, PI * 0.25, b.like(a, 0.0)))
+    low = b.where(high, PI_LO * 0.5, b.where(mid, PI_LO * 0.25, b.like(a, 0.0)))
     return b.copysign(atan_poly(b, b.fdiv(num, den), base, low), x)
 
 
-@vmath("atan2", 2)
+@vmath("atan2", 2, native=True)
 def atan2(b: Body, y: Val, x: Val) -> Val:
     """atan of the smaller over the larger magnitude, then moved to its octant."""
     ay, ax = b.abs(y), b.abs(x)
     steep = b.fcmp("ogt", ay, ax)
     lo, hi = b.select(steep, ax, ay), b.select(steep, ay, ax)
-    huge = b.test("ogt", hi, 2.0**1021)
+    huge = b.test("ogt", hi, Pair(2.0**1021, 2.0**125))
     down = b.where(huge, 0.25, 1.0)
     lo, hi = b.fmul_exact(lo, down), b.fmul_exact(hi, down)
     same = b.fcmp("oeq", lo, hi)  # also 0/0 and inf/inf
@@ -213,6 +220,6 @@ def atan2(b: Body, y: Val, x: Val) -> Val:
     t = b.select(steep, b.fneg(t), t)
     units = b.select(left, b.rsubc(4.0, units), units)
     t = b.select(left, b.fneg(t), t)
-    value = atan_poly(b, t, b.mulc(units, PI / 4), b.mulc(units, PI_LO / 4))
+    value = atan_poly(b, t, b.mulc(units, PI * 0.25), b.mulc(units, PI_LO * 0.25))
     value = b.copysign(value, y)
     return b.select(b.fcmp("uno", x, y), b.fadd_exact(x, y), value)

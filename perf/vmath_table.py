@@ -154,6 +154,7 @@ def points(f: Function, dtype: str, count: int) -> tuple[Array, ...]:
     parts.append(np.concatenate([hard, -hard, np.nextafter(hard, 0), np.nextafter(hard, 1e308)]))
     x = np.concatenate(parts)
     x = x[np.abs(x) <= huge].astype(dtype)
+    x = x[x != 0]  # mpmath's zero has no sign
     x = x[(x > f.domain[0]) & (x < f.domain[1])]
     xs = (x,) if f.second is None else (x, rng.uniform(*f.second, x.size).astype(dtype))
     pad = -x.size % 64

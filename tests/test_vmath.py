@@ -215,7 +215,8 @@ def test_widths_agree(name: str) -> None:
 
 
 NATIVE = (
-    "exp exp2 expm1 tanh expit softplus log log1p sin cos asinh acosh atanh erf pow hypot logaddexp"
+    "exp exp2 expm1 tanh expit softplus sinh cosh log log2 log10 log1p sin cos tan asin acos atan "
+    "asinh acosh atanh erf pow hypot logaddexp atan2"
 )
 # exp and log stay below one unit in single precision too
 FLOAT_BOUND = {"exp": 1.0, "log": 1.0, "sin": 1.0, "cos": 1.0}
