@@ -10,6 +10,7 @@ that a value, its gradient and their shared subexpressions come out of one pass.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,8 +18,10 @@ import numpy as np
 
 from ..ir.dims import DimLike, Shape, product
 from ..ir.graph import CONST, INPUT, Graph, Node
+from ..ops.elementwise import add
 from ..ops.loops import loop_result
 from ..ops.lower import Call, Gather, Index, Ix, Leaf, Map, Reduce, View, Window, fixed
+from ..ops.shape import _unslice
 from ..ops.while_loops import LOOPS
 from .bands import form_bands, made
 from .demand import NO_WINDOW, Decide, Element, MustStore, Pull
@@ -151,6 +154,15 @@ def _small(shape: Shape) -> int | None:
     return n if isinstance(n, int) and all(isinstance(d, int) for d in shape) else None
 
 
+def _changed(node: Node) -> float:
+    """Elements that a node has to compute: where a zero is added, nothing is."""
+    if node.op is _unslice:
+        return product(node.args[0].shape)  # type: ignore[return-value]
+    if node.op is add and any(a.op is _unslice for a in node.args):
+        return min(product(a.args[0].shape) for a in node.args if a.op is _unslice)  # type: ignore[return-value, type-var]
+    return math.inf
+
+
 def is_scalar_program(graph: Graph) -> bool:
     """Everything is small and static: straight-line code without arrays in between."""
     total = 0.0
@@ -178,7 +190,10 @@ def is_scalar_program(graph: Graph) -> bool:
                 n *= inner
             elif node.op.name == "scatter_into":
                 n *= max(read[1] or 0, 1)
-        total += n
+        else:
+            n = min(n, _changed(node))
+        # what is a scalar anyway has no better form, so little is held against it
+        total += n if n > 1 else 0.1
         if total > SCALAR_PROGRAM:
             return False
     return True
