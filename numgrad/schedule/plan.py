@@ -381,13 +381,15 @@ class Scheduler:
             stage.collapsed = len(live) > 1 and self._collapsible(stage, whole)
             if stage.collapsed or len(live) < 2:
                 return
+            tested = {w.index.var for e in stage.pull.order for w in e.windows}
             tail: list[int] = []
             points = 1
             for k in reversed(live[1:]):
                 d = domain[k]
-                if not isinstance(d, int) or points * d > (
-                    WRITTEN_OUT if d <= UNROLL else STRAIGHT
-                ):
+                # a longer axis only where that decides conditions: else its lanes are better
+                if not isinstance(d, int) or (d > UNROLL and k not in tested):
+                    break
+                if points * d > (WRITTEN_OUT if d <= UNROLL else STRAIGHT):
                     break
                 points *= d
                 tail.insert(0, k)

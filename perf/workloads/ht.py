@@ -129,7 +129,7 @@ simple = Workload(
     _cases(),
     lambda count: load("simple", count),
     reference_simple,
-    small=5,
+    small=12,
 )
 complicated = Workload(
     "ht_complicated",
@@ -137,7 +137,7 @@ complicated = Workload(
     _cases(),
     lambda count: load("complicated", count),
     reference_complicated,
-    small=5,
+    small=12,
 )
 
 
