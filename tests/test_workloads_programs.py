@@ -56,14 +56,14 @@ def test_rivals_agree_with_the_reference(work: Workload, case: Case, rival: str)
 
 def test_the_last_state_of_the_ode_in_closed_form() -> None:
     """With many steps it is 2^n x_0 ... x_{n-1} / n!, and its derivative that over x_i."""
-    size = ode.size(4, 400)
+    size = (4, 400)
     (x,) = ode.work.make(size)
     (grad,) = ode.reference(Case("gradient", size), (x,))
     np.testing.assert_allclose(grad, 16.0 / 24.0 * np.prod(x) / x, rtol=1e-9)
 
 
 def test_the_gradient_of_a_coarse_ode() -> None:
-    size = ode.size(6, 3)
+    size = (6, 3)
     (x,) = ode.work.make(size)
 
     def last_state(x: np.ndarray) -> Any:
@@ -83,7 +83,7 @@ def test_the_gradient_of_a_coarse_ode() -> None:
 
 
 def test_the_gradient_of_the_lstm() -> None:
-    size = lstm.size(2, 5)
+    size = (2, 5)
     main, extra, state, text = lstm.work.make(size)
     n, split = lstm.BITS, main.size
 
