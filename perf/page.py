@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from perf import report, summary
+from perf import limits, report, summary
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "docs" / "performance.md", ROOT / "README.md")
@@ -25,6 +25,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "gradients": summary.gradients,
     "threads": summary.threads,
     "memory": summary.memory,
+    "limits": limits.table,
 }
 
 

@@ -141,6 +141,21 @@ def machine() -> dict[str, Any]:
     }
 
 
+def machine_rates() -> dict[str, float]:
+    """The rates of one processor, for the limits of the rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-m", "perf.limits"],
+            env=environment(Path(folder), 1),
+            preexec_fn=_pin(1),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    return json.loads(done.stdout)
+
+
 def run(
     rivals: Iterable[str],
     *,
@@ -177,4 +192,10 @@ def run(
                 versions[rival] = record.pop("versions")
             row["rivals"][rival] = record
         rows.append(row)
-    return {"machine": machine(), "versions": versions, "missing": missing, "rows": rows}
+    return {
+        "machine": machine(),
+        "rates": machine_rates(),
+        "versions": versions,
+        "missing": missing,
+        "rows": rows,
+    }

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perf import child, clock, demo_logistic, memory, page, report, run, summary
+from perf import child, clock, demo_logistic, limits, memory, page, report, run, summary
 from perf.rivals import RIVALS
 from perf.workload import Case, Workload
 from perf.workloads import WORKLOADS
@@ -272,3 +272,20 @@ def test_the_demo_fits_and_draws(tmp_path: Path) -> None:
     assert abs(rows[-1][1]) < 1e-9
     demo_logistic.draw(path, best, data, tmp_path / "demo.png")
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_limits_of_rows() -> None:
+    rates = limits.rates()
+    assert rates["memory"] > 1e8
+    assert rates["flops"] > 1e7
+    without = {"chain", "ht_simple", "ht_complicated", "particle", "saddle"}
+    for work in WORKLOADS.values():
+        for case in work.cases:
+            row = {"workload": work.name, "quantity": case.quantity, "threads": case.threads}
+            least = limits.limit(row | {"size": case.label}, rates)
+            assert (least is None) == (work.name in without)
+            assert least is None or rates["call"] <= least < 10.0
+    # 2 * 256 * (2*784*128 + 3*128*10) operations
+    row = {"workload": "mlp", "quantity": "value_and_grads", "size": "256", "threads": 1}
+    slow = {"memory": 1e30, "cache": 1e30, "flops": 1e9, "call": 0.0}
+    np.testing.assert_allclose(limits.limit(row, slow), 0.104726528, rtol=1e-12)
