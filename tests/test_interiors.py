@@ -114,3 +114,24 @@ def test_a_reduction_over_lanes_that_must_be_selected():
                 (v, g), (wv, wg) = both(f, x)
             np.testing.assert_allclose(v, wv, rtol=1e-12)
             np.testing.assert_allclose(g, wg, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [9, 14, 17, 31, 32, 33])
+def test_short_vectors_of_static_length(n):
+    """A slice with constant bounds has a static length: vectors, or written out where it joins."""
+
+    def plain(x):
+        part = np.tanh(x[:n]) * x[1 : n + 1]
+        return np.sum(part**2)
+
+    def joined(x):
+        part = np.concatenate([x[: n - 2] ** 3, x[:2]])
+        return np.sum(part * np.cos(part)) + np.max(part)
+
+    for f in (plain, joined):
+        for transform in (ng.value_and_grad, ng.hessian):
+            x = np.random.default_rng(n).uniform(-1.0, 1.0, 40)
+            compiled, interpreted = both(transform(f), x)
+            if transform is ng.hessian:
+                compiled, interpreted = [compiled], [interpreted]
+            agree(compiled, interpreted)

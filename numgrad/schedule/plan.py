@@ -372,7 +372,8 @@ class Scheduler:
         live = tuple(k for k, d in enumerate(domain) if d != 1)
         whole: Index = tuple(Ix(k, 1, 0) if d != 1 else fixed(0) for k, d in enumerate(domain))
         n = _small(domain)
-        if n is not None and n <= STRAIGHT and not self._long_over(domain, n):
+        straight = n is not None and n <= STRAIGHT and not self._long_over(domain, n)
+        if straight and not (n > UNROLL and len(live) == 1 and self._uniform(stage, whole)):  # type: ignore[operator]
             stage.unrolled, stage.loops = live, ()
         else:
             stage.loops, stage.unrolled = live, ()
@@ -412,6 +413,14 @@ class Scheduler:
             return False
         same = sum([node.shape == domain for node in nodes])
         return points * same > STRAIGHT_VALUES and 2 * same > len(nodes)
+
+    def _uniform(self, stage: LoopStage, whole: Index) -> bool:
+        """All points compute the same: vectors do in one turn what would be written out."""
+        try:
+            pull = Pull(self._elements(stage, [whole]), self.in_memory, stage.made)
+        except MustStore:
+            return False
+        return not any(e.windows or isinstance(e.node.op.lower, Leaf) for e in pull.order)
 
     def _find_interior(self, stage: LoopStage) -> None:
         pull = stage.pull
