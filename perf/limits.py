@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 ELEMENTARY = 24  # operations of an exponential: about 12 fused multiply-adds
-IN_CACHE = 256 << 10  # bytes up to which the second-level cache's bandwidth counts
+IN_CACHE = 8 << 20  # bytes up to which arrays stay in a cache between calls
 
 Work = tuple[float, float]  # bytes, floating-point operations
 
