@@ -164,9 +164,9 @@ def chart(results: dict[str, Any], path: Path) -> bool:
         if shown:
             axis.legend(loc="lower right", fontsize=8)
     axes[0].set_yticks(range(len(results["rows"])), [label(row) for row in results["rows"]])
-    axes[0].invert_yaxis()
-    figure.suptitle(results["machine"]["cpu"], fontsize=9)
-    figure.tight_layout()
+    axes[0].set_ylim(len(results["rows"]) - 0.4, -0.6)
+    figure.suptitle(results["machine"]["cpu"], fontsize=9, y=1.0 - 0.1 / height)
+    figure.tight_layout(rect=(0.0, 0.0, 1.0, 1.0 - 0.35 / height))
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)
