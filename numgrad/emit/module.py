@@ -24,13 +24,13 @@ from ..ops.while_loops import LOOPS
 from ..schedule.bands import rows
 from ..schedule.plan import Plan, schedule
 from ..schedule.products import is_small_product
-from ..schedule.stages import CallStage, LoopStage, Root
+from ..schedule.stages import CallStage, LoopStage, Root, classify
 from . import blas_threads, small_gemm, table as tb
 from .body import Body, identity_of, mem_type
 from .calls import BLAS_OPS, emit_call
 from .loops import LoopEmitter
 from .nested import LoopCode
-from .reductions import Partial, accumulator_dtype, classify, combine
+from .reductions import Partial, accumulator_dtype, combine
 
 CHUNK_WORK = 1 << 17  # cost units of one chunk, about 50 microseconds
 CHUNK_MIN, CHUNK_MAX = 256, 1 << 14  # elements of one chunk

@@ -11,7 +11,7 @@ from ..ir.dims import DimLike
 from ..kernels.asm import Val, lanes, vec
 from ..ops.lower import Index, Ix
 from ..schedule.demand import Element
-from ..schedule.stages import LoopStage, Root
+from ..schedule.stages import Root
 from .body import ZERO, Body, identity_of, mem_type, reg_type
 from .memory import Access
 
@@ -30,17 +30,6 @@ class Partial(NamedTuple):
     slots: bool  # one slot per chunk, combined afterwards
     slot_pointer: int  # table slot of the partial buffer (-1: none)
     kept: tuple[int, ...]  # domain axes kept, of size other than 1
-
-
-def classify(stage: LoopStage, root: Root) -> tuple[bool, bool, tuple[int, ...]]:
-    """(in registers, one slot per chunk, kept axes) of a reduction in a stage."""
-    reduced = set(root.node.params["axes"])
-    live = [k for k, d in enumerate(stage.domain) if d != 1]
-    kept = tuple(k for k in live if k not in reduced)
-    loops_kept = [k in kept for k in stage.loops]
-    in_registers = loops_kept == sorted(loops_kept, reverse=True)
-    chunk_reduced = bool(stage.loops) and not loops_kept[0]
-    return in_registers, chunk_reduced or not in_registers, kept
 
 
 def combine(b: Body, kind: str, x: Val, y: Val) -> Val:

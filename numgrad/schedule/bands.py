@@ -15,7 +15,7 @@ from ..ir.dims import DimLike
 from ..ir.graph import Node
 from ..ops.lower import Gather, Ix
 from .demand import Element
-from .stages import CallStage, LoopStage
+from .stages import CallStage, LoopStage, classify
 
 Stage = LoopStage | CallStage
 
@@ -91,8 +91,8 @@ def _same_row(
     assert isinstance(source, LoopStage)
     axis = source.loops[0]
     root = next(r for r in source.roots if r.node is node)
-    if root.reduce and not _done_with_its_row(source, node):
-        return False
+    if root.reduce and classify(source, root)[:2] != (True, False):
+        return False  # in memory only when the whole nest has ended
     row = Ix(stage.loops[0], 1, 0)
     for e in elements:
         if e.node is node:
@@ -107,10 +107,3 @@ def _same_row(
         if e.index[own[0]] != row:
             return False
     return True
-
-
-def _done_with_its_row(stage: LoopStage, node: Node) -> bool:
-    """A reduction whose results are in memory when the row's inner loops have ended."""
-    reduced = set(node.params["axes"])
-    kept = [k not in reduced for k in stage.loops]
-    return kept[0] and kept == sorted(kept, reverse=True)

@@ -57,3 +57,14 @@ class CallStage:
     level: int
     kind: str = "library call"
     results: list[Node] = field(default_factory=list)  # of a loop several, else the node itself
+
+
+def classify(stage: LoopStage, root: Root) -> tuple[bool, bool, tuple[int, ...]]:
+    """(in registers, one slot per chunk, kept axes) of a reduction in a stage."""
+    reduced = set(root.node.params["axes"])
+    live = [k for k, d in enumerate(stage.domain) if d != 1]
+    kept = tuple(k for k in live if k not in reduced)
+    loops_kept = [k in kept for k in stage.loops]
+    in_registers = loops_kept == sorted(loops_kept, reverse=True)
+    chunk_reduced = bool(stage.loops) and not loops_kept[0]
+    return in_registers, chunk_reduced or not in_registers, kept
