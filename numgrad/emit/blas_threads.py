@@ -6,10 +6,15 @@ from . import table as tb
 
 ENTER, LEAVE = "@ng.blas_enter", "@ng.blas_leave"
 
-_LOCK = """  br label %spin
+_TAKE = f"""  %state_at = getelementptr inbounds i64, ptr %tab, i64 {tb.BLAS}
+  %state = load ptr, ptr %state_at
+  %none = icmp eq ptr %state, null
+  br i1 %none, label %done, label %take
+take:
+  br label %spin
 spin:
   %pair = cmpxchg ptr %state, i64 0, i64 1 acquire monotonic
-  %got = extractvalue { i64, i1 } %pair, 1
+  %got = extractvalue {{ i64, i1 }} %pair, 1
   br i1 %got, label %locked, label %spin
 locked:
   %count_at = getelementptr inbounds i64, ptr %state, i64 1
@@ -21,12 +26,7 @@ locked:
 TEXT = f"""
 define internal void {ENTER}(ptr %tab) nounwind noinline {{
 entry:
-  %state_at = getelementptr inbounds i64, ptr %tab, i64 {tb.BLAS}
-  %state = load ptr, ptr %state_at
-  %none = icmp eq ptr %state, null
-  br i1 %none, label %done, label %take
-take:
-{_LOCK}  %more = add i64 %count, 1
+{_TAKE}  %more = add i64 %count, 1
   store i64 %more, ptr %count_at
   %first = icmp eq i64 %count, 0
   br i1 %first, label %set, label %unlock
@@ -48,12 +48,7 @@ done:
 
 define internal void {LEAVE}(ptr %tab) nounwind noinline {{
 entry:
-  %state_at = getelementptr inbounds i64, ptr %tab, i64 {tb.BLAS}
-  %state = load ptr, ptr %state_at
-  %none = icmp eq ptr %state, null
-  br i1 %none, label %done, label %take
-take:
-{_LOCK}  %less = sub i64 %count, 1
+{_TAKE}  %less = sub i64 %count, 1
   store i64 %less, ptr %count_at
   %last = icmp eq i64 %less, 0
   br i1 %last, label %restore, label %unlock
