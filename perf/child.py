@@ -1,7 +1,8 @@
-"""One measurement in a process of its own: ``python -m perf.child WORKLOAD CASE RIVAL SECONDS``.
+"""Measurements in a process of their own: ``python -m perf.child WORKLOAD CASES RIVAL SECONDS``.
 
-Prints one line of JSON.  With 0 seconds the steady call is not measured, and with the word
-``memory`` in their place the peak of memory is measured instead.
+CASES are the numbers of one or more cases, with commas.  Prints one line of JSON for each.  With 0
+seconds the steady call is not measured, and with the word ``memory`` in their place the peak of
+memory is measured instead.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from perf.workloads import WORKLOADS
 
 
 def measure(workload: Workload, case: Case, name: str, seconds: float) -> dict[str, Any]:
-    """Import, start up, call once, check the result, and then time the call."""
+    """Import, start up, call once, check the result, and then time the call.
+
+    Where the process has measured a case before, import and start-up take no time.
+    """
     rival = RIVALS[name]
     args = workload.make(case.size)
 
@@ -57,18 +61,20 @@ def measure_memory(workload: Workload, case: Case, name: str) -> dict[str, Any]:
     return {"peak": memory.peak(partial(call, *args))}
 
 
-def main(workload: str, case: str, rival: str, seconds: str) -> None:
+def main(workload: str, cases: str, rival: str, seconds: str) -> None:
     work = WORKLOADS[workload]
-    try:
-        if seconds == "memory":
-            record = measure_memory(work, work.cases[int(case)], rival)
-        else:
-            record = measure(work, work.cases[int(case)], rival, float(seconds))
-    except ImportError as error:
-        record = {"note": f"not installed ({error})"}
-    except Exception as error:
-        record = {"note": f"failed: {type(error).__name__}: {error}"[:300]}
-    print(json.dumps(record))
+    for number in cases.split(","):
+        case = work.cases[int(number)]
+        try:
+            if seconds == "memory":
+                record = measure_memory(work, case, rival)
+            else:
+                record = measure(work, case, rival, float(seconds))
+        except ImportError as error:
+            record = {"note": f"not installed ({error})"}
+        except Exception as error:
+            record = {"note": f"failed: {type(error).__name__}: {error}"[:300]}
+        print(json.dumps(record), flush=True)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,8 @@ def table(results: dict[str, Any]) -> str:
         *(f"{name} is left out: {why}" for name, why in results["missing"].items()),
         "Columns x: ratio to numgrad, above 1 where numgrad is faster.",
         "First call: trace, derive, compile, run, after import and start-up.  2nd process: the "
-        "same, finding the disk cache of the first.",
+        "same, finding the disk cache of the first.  A dash: measured in the process of the row "
+        "before.",
     ]
     for row in results["rows"]:
         lines += ["", f"{label(row)}: {row['title']}"]
@@ -67,7 +68,7 @@ def table(results: dict[str, Any]) -> str:
             if "note" in record:
                 cells.append((name, record["note"]))
                 continue
-            first, second, median = record["first"], record.get("second_first"), steady(record)
+            first, second, median = record.get("first"), record.get("second_first"), steady(record)
             cells.append(
                 (
                     name,

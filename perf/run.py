@@ -12,13 +12,13 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from perf import memory
 from perf.rivals import RIVALS
-from perf.workload import Case
+from perf.workload import Case, Workload
 from perf.workloads import WORKLOADS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,10 +60,18 @@ def _pin(threads: int) -> Callable[[], None] | None:
 
 
 def _child(
-    python: str, workload: str, index: int, rival: str, seconds: float | str, env: dict[str, str]
-) -> dict[str, Any]:
-    command = [python, "-m", "perf.child", workload, str(index), rival, str(seconds)]
-    threads = WORKLOADS[workload].cases[index].threads
+    python: str,
+    workload: str,
+    indices: Sequence[int],
+    rival: str,
+    seconds: float | str,
+    env: dict[str, str],
+) -> list[dict[str, Any]]:
+    """The records of some cases, which one process measures one after the other."""
+    numbers = ",".join(str(index) for index in indices)
+    command = [python, "-m", "perf.child", workload, numbers, rival, str(seconds)]
+    threads = WORKLOADS[workload].cases[indices[0]].threads
+    limit = TIMEOUT * len(indices)
     try:
         done = subprocess.run(
             command,
@@ -73,23 +81,25 @@ def _child(
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=TIMEOUT,
+            timeout=limit,
         )
-    except subprocess.TimeoutExpired:
-        return {"note": f"not finished after {TIMEOUT} s"}
-    lines = done.stdout.strip().splitlines()
-    if done.returncode or not lines:
+        output = done.stdout
         last = done.stderr.strip().splitlines()[-1:] or [""]
-        return {"note": f"ended with code {done.returncode}: {last[0]}"[:300]}
-    record: dict[str, Any] = json.loads(lines[-1])
-    return record
+        note = f"ended with code {done.returncode}: {last[0]}"[:300]
+    except subprocess.TimeoutExpired as expired:
+        output = (expired.stdout or b"").decode()
+        note = f"not finished after {limit} s"
+    records = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    return records + [{"note": note}] * (len(indices) - len(records))
 
 
-def measure(python: str, workload: str, index: int, rival: str, seconds: float) -> dict[str, Any]:
+def measure(
+    python: str, workload: str, indices: Sequence[int], rival: str, seconds: float
+) -> list[dict[str, Any]]:
     """A first process on empty caches and, for a rival with a disk cache, a second one."""
-    case = WORKLOADS[workload].cases[index]
+    cases = WORKLOADS[workload].cases
     with tempfile.TemporaryDirectory(prefix="numgrad-perf-") as folder:
-        env = environment(Path(folder), case.threads)
+        env = environment(Path(folder), cases[indices[0]].threads)
         if rival in ("numgrad", "Numba"):
             # Fill Numba's cache with the empty function, whose call is the start-up.
             subprocess.run(
@@ -99,23 +109,38 @@ def measure(python: str, workload: str, index: int, rival: str, seconds: float) 
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
             )
-        record = _child(python, workload, index, rival, seconds, env)
-        if "note" not in record and RIVALS[rival].disk_cache:
-            second = _child(python, workload, index, rival, 0, env)
-            record["second_first"] = second.get("first")
-        if "note" not in record and case.memory and rival in MEMORY:
-            env |= memory.ENVIRONMENT
-            record["peak"] = _child(python, workload, index, rival, "memory", env).get("peak")
-    return record
+        records = _child(python, workload, indices, rival, seconds, env)
+        good = [at for at, record in enumerate(records) if "note" not in record]
+        if good and RIVALS[rival].disk_cache:
+            second = _child(python, workload, [indices[good[0]]], rival, 0, env)[0]
+            records[good[0]]["second_first"] = second.get("first")
+        for at in good[1:]:
+            del records[at]["first"]  # the library was warm, the same program perhaps compiled
+        env |= memory.ENVIRONMENT
+        for at in good:
+            if cases[indices[at]].memory and rival in MEMORY:
+                peak = _child(python, workload, [indices[at]], rival, "memory", env)[0]
+                records[at]["peak"] = peak.get("peak")
+    return records
 
 
-def cases(full: bool, pattern: str) -> Iterator[tuple[str, int, Case]]:
-    """What a run consists of."""
+def groups(full: bool, pattern: str) -> list[tuple[str, list[int]]]:
+    """What a run consists of: cases of a workload which a process measures together.
+
+    A full run has a process for each case, the short one a process for those of a workload with
+    the same number of threads: importing a library takes longer than most measurements.  Only the
+    first of them has a first call to speak of.
+    """
+    found: list[tuple[str, list[int]]] = []
     for work in WORKLOADS.values():
+        together: dict[tuple[int, int], list[int]] = {}
         for index, case in enumerate(work.cases):
             label = f"{work.name}-{case.quantity}-{case.label}-{case.threads}"
             if (full or not case.full_only) and pattern in label:
-                yield work.name, index, case
+                own = index + 1 if full or case.alone else 0
+                together.setdefault((case.threads, own), []).append(index)
+        found += [(work.name, indices) for indices in together.values()]
+    return found
 
 
 def machine() -> dict[str, Any]:
@@ -156,6 +181,18 @@ def machine_rates() -> dict[str, float]:
     return json.loads(done.stdout)
 
 
+def _row(work: Workload, case: Case) -> dict[str, Any]:
+    return {
+        "workload": work.name,
+        "title": work.title,
+        "quantity": case.quantity,
+        "size": case.label,
+        "threads": case.threads,
+        "note": case.note,
+        "rivals": {},
+    }
+
+
 def run(
     rivals: Iterable[str],
     *,
@@ -168,30 +205,25 @@ def run(
     rows: list[dict[str, Any]] = []
     versions: dict[str, str] = {}
     missing: dict[str, str] = {}
-    for workload, index, case in cases(full, pattern):
+    for workload, indices in groups(full, pattern):
         work = WORKLOADS[workload]
-        row: dict[str, Any] = {
-            "workload": workload,
-            "title": work.title,
-            "quantity": case.quantity,
-            "size": case.label,
-            "threads": case.threads,
-            "note": case.note,
-            "rivals": {},
-        }
+        there = {index: _row(work, work.cases[index]) for index in indices}
+        rows += there.values()
         for rival in rivals:
-            if rival not in work.rivals or rival in missing or not case.takes(rival, full):
+            takes = [index for index in indices if work.cases[index].takes(rival, full)]
+            if rival not in work.rivals or rival in missing or not takes:
                 continue
             python = pytensor if rival == "PyTensor" and pytensor else sys.executable
-            tell(f"{workload} {case.quantity} {case.label}, {case.threads} thread(s): {rival}")
-            record = measure(python, workload, index, rival, 1.5 if full else 0.3)
-            if record.get("note", "").startswith("not installed"):
-                missing[rival] = record["note"]
-                continue
-            if "versions" in record:
-                versions[rival] = record.pop("versions")
-            row["rivals"][rival] = record
-        rows.append(row)
+            labels = ", ".join(f"{work.cases[i].quantity} {work.cases[i].label}" for i in takes)
+            tell(f"{workload} {labels}, {work.cases[takes[0]].threads} thread(s): {rival}")
+            records = measure(python, workload, takes, rival, 1.5 if full else 0.3)
+            for index, record in zip(takes, records, strict=True):
+                if record.get("note", "").startswith("not installed"):
+                    missing[rival] = record["note"]
+                    continue
+                if "versions" in record:
+                    versions[rival] = record.pop("versions")
+                there[index]["rivals"][rival] = record
     return {
         "machine": machine(),
         "rates": machine_rates(),

@@ -33,6 +33,7 @@ class Case:
     note: str = ""
     name: str = ""  # the size as the tables show it; made from `size` when empty
     memory: bool = False  # the peak of temporary memory is measured too
+    alone: bool = False  # measured in a process of its own, because its first call matters
     small: Size | None = None  # a size for the tests, where the workload's own does not fit
 
     @property

@@ -163,8 +163,11 @@ def test_a_small_run_and_its_reports(tmp_path: Path) -> None:
 
 
 def test_a_short_run_leaves_out_the_slow() -> None:
-    short = list(run.cases(False, ""))
-    assert 0 < len(short) < len(list(run.cases(True, "")))
+    short, full = run.groups(False, ""), run.groups(True, "")
+    assert 0 < sum(len(indices) for _, indices in short) < len(full)
+    assert all(len(indices) == 1 for _, indices in full)  # a process for each
+    for name, indices in short:
+        assert len({WORKLOADS[name].cases[index].threads for index in indices}) == 1
     case = Case("hessian", 3, slow=("PyTensor",))
     assert case.takes("PyTensor", True)
     assert not case.takes("PyTensor", False)

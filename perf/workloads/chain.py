@@ -61,12 +61,13 @@ work = Workload(
     "chain",
     f"Chain of operations on a vector of {LENGTH} (the first call is what counts)",
     [
-        Case("value_and_grad", 100, slow=("PyTensor",)),
+        Case("value_and_grad", 100, slow=("PyTensor",), alone=True),
         Case(
             "value_and_grad",
             1000,
             only=("numgrad", "PyTorch", "autograd", "CasADi", "NumPy"),
             slow=("PyTorch", "autograd"),
+            alone=True,
             note="JAX and PyTensor are left out beyond 200 operations: "
             "JAX had not finished compiling 1000 after 20 minutes",
         ),
@@ -75,6 +76,7 @@ work = Workload(
             4000,
             only=("numgrad", "PyTorch", "autograd", "CasADi", "NumPy"),
             slow=("PyTorch", "autograd"),
+            alone=True,
             note="as for 1000",
         ),
     ],

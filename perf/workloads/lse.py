@@ -27,7 +27,7 @@ work = Workload(
     [
         Case("gradient", 2_500),
         Case("gradient", 20_000, full_only=True),
-        Case("gradient", 160_000),
+        Case("gradient", 160_000, slow=("PyTensor",)),
         Case("gradient", 1_280_000, full_only=True, memory=True),
         Case("gradient", 1_280_000, threads=2, full_only=True, only=TWO),
         Case("gradient", 160_000, threads=2, only=TWO),

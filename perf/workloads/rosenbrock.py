@@ -46,7 +46,7 @@ work = Workload(
     "Rosenbrock's function",
     [
         Case("value_and_grad", 6),
-        Case("value_and_grad", 100, full_only=True),
+        Case("value_and_grad", 100, slow=("PyTensor",)),
         Case("value_and_grad", 100_000, slow=("PyTensor",)),
         Case("hessian", 100, slow=("PyTensor",)),
     ],
